@@ -1,0 +1,179 @@
+"""Arguments and results as data: JSON by msgspec, typed from the handler's signature. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import msgspec
+
+from durably.errors import BadPayload
+
+PAYLOAD_LIMIT = 256 * 1024
+
+
+class Codec(Protocol):
+    """A hook around stored bytes: encrypt, compress. `decode(encode(data))` must be `data`."""
+
+    def encode(self, data: bytes) -> bytes: ...
+
+    def decode(self, data: bytes) -> bytes: ...
+
+
+class Plain:
+    """Bytes as they are."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+def _foreign(value: Any) -> Any:
+    """What msgspec does not know by itself: pydantic models, which know how to dump themselves."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    raise NotImplementedError(f"a value of type {type(value).__qualname__} cannot be stored")
+
+
+def _native(kind: type, value: Any) -> Any:
+    validate = getattr(kind, "model_validate", None)
+    if callable(validate):
+        return validate(value)
+    raise NotImplementedError(f"a value of type {kind.__qualname__} cannot be read back")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_foreign)
+
+
+def encode(value: Any, what: str) -> bytes:
+    """The value as JSON, or a `BadPayload` that says what is wrong with it."""
+    try:
+        data = _encoder.encode(value)
+    except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
+        raise BadPayload(f"{what} cannot be stored: {error}") from error
+    if b"null" in data and _has_nonfinite(value):
+        raise BadPayload(f"{what} cannot be stored: NaN and infinities do not exist in JSON; send text instead")
+    return data
+
+
+def _has_nonfinite(value: Any) -> bool:
+    """NaN and infinities, which JSON would turn into null without a word."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(_has_nonfinite(key) or _has_nonfinite(item) for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has_nonfinite(item) for item in value)
+    if isinstance(value, msgspec.Struct):
+        return any(_has_nonfinite(getattr(value, name)) for name in value.__struct_fields__)
+    return any(_has_nonfinite(item) for item in vars(value).values()) if hasattr(value, "__dataclass_fields__") else False
+
+
+def fingerprint(name: str, payload: bytes) -> str:
+    """What a unique key stands for: the same task with the same arguments."""
+    return blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()
+
+
+class Signature:
+    """How a function's arguments and result travel: by parameter name, so that a signature can grow defaults."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function = function
+        self._name = name
+        self._signature = inspect.signature(function)
+        self._positional = [
+            parameter.name
+            for parameter in self._signature.parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        self._simple = all(
+            parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            for parameter in self._signature.parameters.values()
+        )
+        self._spread = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+        self._rest = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
+        self._arguments: msgspec.json.Decoder[Any] | None = None
+        self._result: msgspec.json.Decoder[Any] | None = None
+
+    def resolve(self) -> None:
+        """Read the annotations; called once they can all be named, at the latest when the task is first used."""
+        try:
+            hints = typing.get_type_hints(self._function, include_extras=True)
+            self._arguments = msgspec.json.Decoder(self._struct(hints), dec_hook=_native)
+            returned = hints.get("return", Any)
+            self._result = msgspec.json.Decoder(returned, dec_hook=_native)
+        except (TypeError, NameError) as error:
+            raise BadPayload(f"the signature of task {self._name!r} cannot be used: {error}") from error
+
+    def _struct(self, hints: dict[str, Any]) -> type[msgspec.Struct]:
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        for parameter in self._signature.parameters.values():
+            hint = hints.get(parameter.name, Any)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                fields.append((parameter.name, list[hint], msgspec.field(default_factory=list)))  # type: ignore[valid-type]
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                fields.append((parameter.name, dict[str, hint], msgspec.field(default_factory=dict)))  # type: ignore[valid-type]
+            elif parameter.default is parameter.empty:
+                fields.append((parameter.name, hint))
+            else:
+                default = parameter.default
+                fields.append((parameter.name, hint, msgspec.field(default_factory=lambda kept=default: kept)))
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=self._rest is None)
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The arguments as JSON, checked against the signature now rather than when nobody is looking."""
+        if self._simple and len(args) <= len(self._positional):
+            bound: dict[str, Any] = dict(zip(self._positional, args, strict=False))
+            if not bound.keys().isdisjoint(kwargs):
+                self._complain(args, kwargs)
+            bound.update(kwargs)
+        else:
+            bound = self._complain(args, kwargs)
+        data = encode(bound, f"the arguments of task {self._name!r}")
+        try:
+            self._decode(data)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            self._complain(args, kwargs)
+            raise BadPayload(f"the arguments do not fit the signature of task {self._name!r}: {error}") from error
+        return data
+
+    def _complain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Bind as Python would; a missing or surplus argument is a TypeError with Python's own words."""
+        try:
+            return dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise TypeError(f"{self._name}(): {error}") from None
+
+    def _decode(self, data: bytes) -> Any:
+        if self._arguments is None:
+            self.resolve()
+        assert self._arguments is not None
+        return self._arguments.decode(data)
+
+    def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and the keyword arguments for a call."""
+        arguments = self._decode(data)
+        if self._simple:
+            return [], {name: getattr(arguments, name) for name in arguments.__struct_fields__}
+        positional = [getattr(arguments, name) for name in self._positional]
+        if self._spread is not None:
+            positional.extend(getattr(arguments, self._spread))
+        taken = {*self._positional, self._spread, self._rest}
+        named = {name: getattr(arguments, name) for name in arguments.__struct_fields__ if name not in taken}
+        if self._rest is not None:
+            named.update(getattr(arguments, self._rest))
+        return positional, named
+
+    def decode_result(self, data: bytes) -> Any:
+        """The result in the type that the function declares."""
+        if self._result is None:
+            self.resolve()
+        assert self._result is not None
+        return self._result.decode(data)

@@ -1,0 +1,54 @@
+"""Task ids: UUIDv7 whose `rand_a` carries the partition, so that it can be found from the id alone."""
+
+from __future__ import annotations
+
+import random
+from hashlib import blake2b
+from uuid import UUID
+from zlib import crc32
+
+from durably.core.moment import Clock
+
+PARTITIONS = 4096
+
+
+def partition_for(text: str) -> int:
+    """The partition that everything with this key shares."""
+    return crc32(text.encode("utf-8", "surrogatepass")) % PARTITIONS
+
+
+def partition_of(task_id: str) -> int:
+    """The partition that an id carries."""
+    return int(task_id[15:18], 16)
+
+
+def _layout(milliseconds: int, partition: int, rest: int) -> str:
+    number = (milliseconds & 0xFFFFFFFFFFFF) << 80 | 0x7000 << 64 | partition << 64
+    number |= 0x2 << 62 | (rest & 0x3FFFFFFFFFFFFFFF)
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class Ids:
+    """A source of new ids; the clock and the randomness are given, so that a simulation can repeat them."""
+
+    def __init__(self, clock: Clock, source: random.Random | None = None) -> None:
+        self._clock = clock
+        self._bits = (source or random.SystemRandom()).getrandbits
+
+    def task(self, anchor: str | None) -> str:
+        """A new task id; the anchor (its key, or its unique key) decides the partition, else chance does."""
+        bits = self._bits(74)
+        partition = bits >> 62 if anchor is None else partition_for(anchor)
+        return _layout(self._clock.now() // 1000, partition, bits)
+
+    def session(self) -> str:
+        """A new incarnation: never a hostname, never reused."""
+        return f"{self._bits(96):024x}"
+
+
+def derived(task_id: str, attempt: int, index: int | str, anchor: str | None) -> str:
+    """The id of what an attempt spawned: the same inputs give the same id, so a repeated commit inserts nothing."""
+    digest = int.from_bytes(blake2b(f"{task_id}/{attempt}/{index}".encode(), digest_size=10).digest())
+    partition = digest >> 68 if anchor is None else partition_for(anchor)
+    return _layout(UUID(task_id).int >> 80, partition, digest)

@@ -1,0 +1,51 @@
+"""The columns of a task in the order of its fields, as each place spells them."""
+
+from __future__ import annotations
+
+from durably.core.task import Task
+
+_LIVE = Task.__struct_fields__[: Task.__struct_fields__.index("finished_at")]
+_COUNTED = ("attempt", "spent")
+_FROM_KEY = ("token", "session", "started_at")
+
+
+def row_columns() -> str:
+    """A live row without a table alias, for RETURNING where aliases are not allowed."""
+    return ", ".join(_LIVE)
+
+
+def task_columns(cast: str) -> str:
+    """A live row as the table `t` has it."""
+    return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in _LIVE)
+
+
+def live_columns(cast: str, number: str) -> str:
+    """A live row as it really is: a head that its leased key row `k` names counts as leased."""
+    spelled = []
+    for name in _LIVE:
+        if name == "id":
+            spelled.append(f"t.id{cast}")
+        elif name == "state":
+            spelled.append("CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END")
+        elif name in _COUNTED:
+            spelled.append(f"t.{name} + (k.head IS NOT NULL){number}")
+        elif name in _FROM_KEY:
+            spelled.append(f"CASE WHEN k.head IS NULL THEN t.{name} ELSE k.{name} END")
+        else:
+            spelled.append(f"t.{name}")
+    return ", ".join(spelled)
+
+
+def ended_columns(cast: str, false: str) -> str:
+    """A row of history `h`."""
+    spelled = []
+    for name in (*_LIVE, "finished_at", "reason", "result"):
+        if name == "id":
+            spelled.append(f"h.id{cast}")
+        elif name == "alone":
+            spelled.append(false)
+        elif name == "progress":
+            spelled.append("NULL")
+        else:
+            spelled.append(f"h.{name}")
+    return ", ".join(spelled)

@@ -1,0 +1,133 @@
+"""Accepting tasks: what `enqueue` does, on our connection or on the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from durably.core.ids import partition_of
+from durably.core.task import Draft, Scope, split_queue
+from durably.errors import Conflict, RetryTransaction
+from durably.stores.statement import Operation, Queries, Steps, operation
+
+ROUNDS = 10
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """The task that stands for a draft: itself, or one that already held its unique key."""
+
+    id: str
+    existing: bool = False
+
+
+def insert(q: Queries, drafts: Sequence[Draft], again: bool = False) -> Steps[list[str]]:
+    """Insert the drafts in their order; the queues that someone sleeps on are answered."""
+    rows = yield q.each(
+        "insert_tasks",
+        [d.id for d in drafts],
+        [d.name for d in drafts],
+        [d.queue for d in drafts],
+        [d.payload for d in drafts],
+        [d.priority for d in drafts],
+        [d.due_in for d in drafts],
+        [d.at for d in drafts],
+        [d.key for d in drafts],
+        [d.policy for d in drafts],
+        [d.gate for d in drafts],
+        [d.options for d in drafts],
+        [d.tags for d in drafts],
+        [d.once for d in drafts],
+        [d.expires_in for d in drafts],
+        [d.unique_scope for d in drafts],
+        [d.unique_key for d in drafts],
+        [partition_of(d.id) for d in drafts],
+        [again] * len(drafts),
+    )
+    return [row[0] for row in rows]
+
+
+def accept(drafts: Sequence[Draft], again: bool = False) -> Operation[list[Accepted | Conflict]]:
+    """Accept every draft, or say for each why not. With `again`, a first try may have landed unseen."""
+    single = all(draft.unique_scope is None for draft in drafts)
+    return Operation("accept", lambda q: _accept(q, drafts, again), single=single)
+
+
+def _accept(q: Queries, drafts: Sequence[Draft], again: bool) -> Steps[list[Accepted | Conflict]]:
+    unique = [draft for draft in drafts if draft.unique_scope is not None]
+    answers: dict[str, Accepted | Conflict] = {}
+    if unique:
+        answers = yield from _settle_unique(q, unique)
+    wanted = [draft for draft in drafts if draft.id not in answers]
+    if wanted:
+        yield from insert(q, wanted, again)
+    return [answers.get(draft.id) or Accepted(draft.id) for draft in drafts]
+
+
+def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[dict[str, Accepted | Conflict]]:
+    """Who already has the unique keys; drafts that are not in the answer have taken theirs."""
+    answers: dict[str, Accepted | Conflict] = {}
+    open_ones = list(drafts)
+    for _ in range(ROUNDS):
+        taken = yield q.each(
+            "take_unique",
+            [d.id for d in open_ones],
+            [split_queue(d.queue)[0] for d in open_ones],
+            [d.unique_scope for d in open_ones],
+            [d.unique_key for d in open_ones],
+            [d.fingerprint for d in open_ones],
+            [d.unique_for for d in open_ones],
+        )
+        won = {task for (task,) in taken}
+        open_ones = [draft for draft in open_ones if draft.id not in won]
+        if not open_ones:
+            return answers
+        found = yield q.each(
+            "find_unique",
+            [d.id for d in open_ones],
+            [split_queue(d.queue)[0] for d in open_ones],
+            [d.unique_scope for d in open_ones],
+            [d.unique_key for d in open_ones],
+            [d.unique_for for d in open_ones],
+        )
+        holders = {draft_id: (task, print_) for draft_id, task, print_ in found}
+        for draft in open_ones:
+            if draft.id in holders:
+                task, print_ = holders[draft.id]
+                if task != draft.id:
+                    answers[draft.id] = _judged(draft, task, print_)
+        open_ones = [draft for draft in open_ones if draft.id not in holders]
+        if not open_ones:
+            return answers
+    raise RetryTransaction(
+        f"the unique key {open_ones[0].unique_key!r} is taken by a transaction that this one cannot see: "
+        "roll back and run your transaction again"
+    )
+
+
+def _judged(draft: Draft, task: str, print_: str) -> Accepted | Conflict:
+    if print_ == draft.fingerprint:
+        return Accepted(task, existing=True)
+    until = {
+        Scope.WAITING: "until it is claimed",
+        Scope.LIVE: "until it ends",
+        Scope.PERIOD: "until its period is over",
+        Scope.FOREVER: "for good",
+    }[Scope(draft.unique_scope or "")]
+    return Conflict(
+        f"the unique key {draft.unique_key!r} belongs to task {task} {until}, and that task has another name or "
+        f"other arguments than this {draft.name!r}"
+    )
+
+
+@operation(single=True)
+def request_cancel(q: Queries, ids: list[str], reason: str) -> Steps[None]:
+    """Ask for a cancellation that takes effect if and when the caller's transaction commits."""
+    yield q("request_cancel", ids, reason)
+
+
+@operation(writes=False, single=True)
+def identity(q: Queries) -> Steps[str]:
+    """The id of the store that this connection reaches."""
+    [(value,)] = yield q("identity")
+    return str(value)

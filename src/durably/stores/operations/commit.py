@@ -1,0 +1,244 @@
+"""Applying decided changes: each whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from durably.core.change import Applied, Change, Stale, Verdict
+from durably.core.lifecycle import cancel
+from durably.core.task import Draft, Policy, Scope, State, Task
+from durably.stores.operations.accept import insert
+from durably.stores.operations.read import fetch
+from durably.stores.statement import Queries, Steps, operation
+
+Key = tuple[str, str]
+
+
+@operation()
+def commit(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
+    """Apply each change whose task is still as it was decided on; answer Stale, with the current task, for the rest."""
+    return (yield from apply(q, changes))
+
+
+def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
+    """Lock gates, then keys, then tasks; write; give back what the tasks held."""
+    gates = yield from _lock_gates(q, changes)
+    keyed = [change for change in changes if _through_key(change.task)]
+    held = yield from _lock_keys(q, keyed)
+    wanted = [change for change in changes if not _through_key(change.task) or _holds(change.task, held)]
+    applied = yield from _write(q, wanted)
+    landed = [change for change in wanted if change.task.id in applied]
+    if keyed:
+        yield from _give_back_keys(q, [change for change in landed if _through_key(change.task)], held)
+    yield from _follow(q, landed)
+    if gates:
+        yield from _give_back_permits(q, landed, gates)
+    lost = [change.task.id for change in changes if change.task.id not in applied]
+    current = {task.id: task for task in (yield from fetch(q, lost))} if lost else {}
+    return [
+        Applied(change) if change.task.id in applied else Stale(change, current.get(change.task.id))
+        for change in changes
+    ]
+
+
+def _through_key(task: Task) -> bool:
+    """Whether its key row must be locked: it waits in its key, or is the head that its key row names."""
+    return task.key is not None and task.state in (State.BLOCKED, State.LEASED)
+
+
+def _lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[dict[Key, tuple[str, int, str | None]]]:
+    if not changes:
+        return {}
+    keys = sorted({(change.task.queue, change.task.key or "") for change in changes})
+    rows = yield q("lock_keys", [queue for queue, _ in keys], [key for _, key in keys])
+    return {(queue, key): (state, token, head) for queue, key, state, token, head in rows}
+
+
+def _holds(task: Task, held: dict[Key, tuple[str, int, str | None]]) -> bool:
+    """Whether the key row agrees with how the change saw the task: its leased head, or one that waits."""
+    state, token, head = held.get((task.queue, task.key or ""), ("", 0, None))
+    if task.state == State.LEASED:
+        return state == "leased" and token == task.token and head == task.id
+    return not (state == "leased" and head == task.id)
+
+
+def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
+    ends = [change for change in changes if change.ends]
+    flags = [change for change in changes if change.state == State.LEASED]
+    waits = [change for change in changes if not change.ends and change.state != State.LEASED]
+    applied: set[str] = set()
+    if ends:
+        rows = yield q.each(
+            "end_tasks",
+            [c.task.id for c in ends],
+            [c.task.version for c in ends],
+            [str(c.state) for c in ends],
+            [c.reason for c in ends],
+            [c.result for c in ends],
+            [c.task.attempt for c in ends],
+            [c.spent for c in ends],
+            [c.crashes for c in ends],
+            [c.keep_for for c in ends],
+            [c.started_ago or None for c in ends],
+            [c.finished_ago for c in ends],
+            [c.task.token for c in ends],
+            [c.task.session for c in ends],
+        )
+        applied.update(task for (task,) in rows)
+    if waits:
+        rows = yield q.each(
+            "release_tasks",
+            [c.task.id for c in waits],
+            [c.task.version for c in waits],
+            [str(c.state) for c in waits],
+            [c.due_in if c.state == State.DELAYED else 0 for c in waits],
+            [c.task.attempt for c in waits],
+            [c.spent for c in waits],
+            [c.crashes for c in waits],
+            [c.alone for c in waits],
+            [c.rejoin for c in waits],
+        )
+        applied.update(task for (task,) in rows)
+    if flags:
+        rows = yield q.each(
+            "flag_tasks", [c.task.id for c in flags], [c.task.version for c in flags], [c.cancel for c in flags]
+        )
+        applied.update(task for (task,) in rows)
+    return applied
+
+
+def _give_back_keys(
+    q: Queries, changes: Sequence[Change], held: dict[Key, tuple[str, int, str | None]]
+) -> Steps[None]:
+    """A key whose head is settled becomes ready for its next task, waits, pauses, or goes when nothing is left."""
+    touched: dict[Key, Change] = {}
+    for change in changes:
+        key = (change.task.queue, change.task.key or "")
+        was_head = change.task.state == State.LEASED
+        if change.state == State.LEASED or key not in held or (held[key][0] == "leased" and not was_head):
+            continue
+        if was_head or key not in touched:
+            touched[key] = change
+    if not touched:
+        return
+    rows = yield q("next_heads", [queue for queue, _ in touched], [key for _, key in touched])
+    gone = [(queue, key) for queue, key, task, *_ in rows if task is None]
+    if gone:
+        yield q.each("drop_keys", [queue for queue, _ in gone], [key for _, key in gone])
+    back = [(row, plan) for row in rows if row[2] is not None and (plan := _key_after(touched[row[0], row[1]], row[2]))]
+    if back:
+        yield q.each(
+            "return_keys",
+            [row[0] for row, _ in back],
+            [row[1] for row, _ in back],
+            [plan[0] for _, plan in back],
+            [plan[1] for _, plan in back],
+            [row[3] for row, _ in back],
+            [bool(row[4]) for row, _ in back],
+            [row[5] for row, _ in back],
+            [False] * len(back),
+            [plan[2] for _, plan in back],
+        )
+
+
+def _key_after(change: Change, next_id: str) -> tuple[str, int, str | None] | None:
+    """The key's state, wait and reason once a task of it was settled; None where its row is right as it is."""
+    if change.pause:
+        return "paused", 0, change.reason
+    if change.task.state == State.LEASED:
+        stays = change.state == State.BLOCKED and change.task.id == next_id
+        return "ready", change.due_in if stays else 0, None
+    if change.state == State.BLOCKED:
+        return "ready", 0, None
+    # Only a head has been tried: with it goes the wait, or the pause, that it had put on its key.
+    was_head = change.task.attempt > 0 and change.task.policy != Policy.OVERTAKE
+    return ("ready", 0, None) if was_head else None
+
+
+def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
+    """What a landed change brings with it: attempts, spawned tasks, freed unique keys."""
+    noted = [change for change in changes if change.attempt is not None]
+    if noted:
+        rows = [(c.task.id, c.attempt) for c in noted if c.attempt is not None]
+        yield q.each(
+            "insert_attempts",
+            [task for task, _ in rows],
+            [a.attempt for _, a in rows],
+            [a.outcome for _, a in rows],
+            [a.failure.kind for _, a in rows],
+            [a.failure.message for _, a in rows],
+            [a.failure.trace for _, a in rows],
+            [a.session for _, a in rows],
+            [a.token for _, a in rows],
+            [a.started_ago for _, a in rows],
+        )
+    spawned: list[Draft] = [draft for change in changes for draft in change.spawned]
+    if spawned:
+        yield from insert(q, spawned)
+    freed = [c.task.id for c in changes if c.ends and c.task.unique_scope in (Scope.LIVE, Scope.WAITING)]
+    if freed:
+        yield q("free_unique", freed, [Scope.LIVE.value, Scope.WAITING.value])
+    kept = [c for c in changes if c.ends and c.task.unique_scope in (Scope.PERIOD, Scope.FOREVER)]
+    if kept:
+        yield q.each("keep_unique", [c.task.id for c in kept], [str(c.state) for c in kept], [c.result for c in kept])
+    woken = sorted({c.task.queue for c in changes if c.state in (State.READY, State.BLOCKED)})
+    if woken and "notify" in q:
+        yield q("notify", woken)
+
+
+def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str]]:
+    """Lock the gates whose permits may come back, so that a claim cannot count them in the same moment."""
+    limited = [
+        c.task.id
+        for c in changes
+        if (c.task.limited or c.task.gate is not None) and c.task.state == State.LEASED and c.state != State.LEASED
+    ]
+    if not limited:
+        return []
+    rows = yield q("gates_of", limited)
+    names = sorted(gate for (gate,) in rows)
+    if names:
+        yield q("wait_gates", names)
+    return names
+
+
+def _give_back_permits(q: Queries, changes: Sequence[Change], gates: list[str]) -> Steps[None]:
+    yield q("clear_permits", [change.task.id for change in changes if change.state != State.LEASED])
+    groups = [name[2:] for name in gates if name.startswith("g:")]
+    queues = {name[2:] for name in gates if name.startswith("q:")}
+    rows = yield q("wake_gates", groups, sorted(queues))
+    queues.update(queue for (queue,) in rows)
+    if queues and "notify" in q:
+        yield q("notify", sorted(queues))
+
+
+@operation()
+def apply_cancel_requests(q: Queries, limit: int = 500) -> Steps[list[Verdict]]:
+    """Carry out the cancellations that callers asked for within their own transactions."""
+    return (yield from settle_cancel_requests(q, limit))
+
+
+def settle_cancel_requests(q: Queries, limit: int = 500) -> Steps[list[Verdict]]:
+    requests = yield q("cancel_requests", limit)
+    if not requests:
+        return []
+    reasons = {task: reason for _, task, reason in requests}
+    tasks = yield from fetch(q, list(reasons))
+    verdicts = yield from apply(q, [cancel(task, reasons[task.id]) for task in tasks if not task.ended])
+    missed = {verdict.change.task.id for verdict in verdicts if isinstance(verdict, Stale)}
+    yield q("clear_cancel_requests", [seq for seq, task, _ in requests if task not in missed])
+    return verdicts
+
+
+@operation()
+def cancel_now(q: Queries, ids: list[str], reason: str) -> Steps[list[Verdict]]:
+    """Cancel directly: what waits ends at once, what runs is asked to stop."""
+    tasks = yield from fetch(q, ids)
+    return (yield from apply(q, [cancel(task, reason) for task in tasks if not task.ended]))
+
+
+@operation(single=True)
+def set_progress(q: Queries, task: str, token: int, progress: str | None, details: bytes | None) -> Steps[bool]:
+    """Note how far a running task has come; False when the lease is no longer ours. The version stays."""
+    rows = yield q("set_progress", task, token, progress, details)
+    return bool(rows)

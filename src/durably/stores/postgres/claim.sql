@@ -1,0 +1,252 @@
+-- Leasing tasks, keys and permits. Lock order everywhere: gate, key or line, task.
+
+-- :survey
+-- What there is to do for a live session; no row when the session is not live. Locked, so it cannot die meanwhile.
+SELECT (SELECT durably.now()),
+       EXISTS (SELECT 1 FROM durably.turns),
+       EXISTS (SELECT 1 FROM durably.cancel_requests),
+       EXISTS (SELECT 1 FROM durably.keys
+                WHERE state = 'ready' AND queue = ANY(?2::text[]) AND ready_at <= (SELECT durably.now())),
+       EXISTS (SELECT 1 FROM durably.lines
+                WHERE queue = ANY(?2::text[]) AND ready_at <= (SELECT durably.now()))
+         OR EXISTS (SELECT 1 FROM durably.keys
+                     WHERE state = 'ready' AND gate IS NOT NULL AND queue = ANY(?2::text[])
+                       AND ready_at <= (SELECT durably.now())),
+       EXISTS (SELECT 1 FROM durably.tasks t
+                WHERE t.alone AND t.queue = ANY(?2::text[])
+                  AND NOT EXISTS (SELECT 1 FROM durably.queues q
+                                   WHERE q.name = t.queue AND (q.state = 'paused' OR t.created_at > q.cutoff))
+                  AND (t.state = 'ready'
+                       OR t.state = 'blocked' AND t.key IS NULL
+                          AND EXISTS (SELECT 1 FROM durably.lines l WHERE l.queue = t.queue AND l.gate = t.gate
+                                         AND l.ready_at <= (SELECT durably.now()))
+                       OR t.state = 'blocked'
+                          AND EXISTS (SELECT 1 FROM durably.keys k
+                                       WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'ready' AND k.alone
+                                         AND k.ready_at <= (SELECT durably.now())))),
+       (SELECT json_agg(json_build_array(c.name, coalesce(q.state, 'active'), q.cutoff, g.name IS NOT NULL))::text
+          FROM unnest(?2::text[]) AS c(name)
+          LEFT JOIN durably.queues q ON q.name = c.name
+          LEFT JOIN durably.gates g ON g.name = 'q:' || c.name
+         WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
+  FROM durably.sessions s
+ WHERE s.id = ?1::text AND s.state = 'live'
+   FOR SHARE OF s
+
+-- :admit
+-- Turn markers into key rows and lines. An existing row is updated, not just noticed: whoever is about to delete it
+-- as empty is thereby waited for.
+WITH gone AS (
+    DELETE FROM durably.turns
+     WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.turns ORDER BY seq LIMIT ?1::int FOR UPDATE SKIP LOCKED))
+    RETURNING seq, queue, key, gate, priority, alone
+), keyed AS (
+    INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
+    SELECT DISTINCT ON (queue, key) queue, key, 'ready', (SELECT durably.now()), priority, alone, gate
+      FROM gone WHERE key IS NOT NULL ORDER BY queue, key, seq
+        ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
+), lined AS (
+    INSERT INTO durably.lines (queue, gate, ready_at)
+    SELECT DISTINCT queue, gate, (SELECT durably.now()) FROM gone WHERE key IS NULL ORDER BY queue, gate
+        ON CONFLICT (queue, gate) DO UPDATE SET gate = EXCLUDED.gate
+)
+SELECT count(*) FROM gone
+
+-- :claim_ready
+-- Lease what has been ready longest, range by range. The token is drawn after the rows are locked.
+WITH picked AS MATERIALIZED (
+    SELECT t.row
+      FROM unnest(?2::text[], ?3::int[], ?4::bigint[], ?5::bigint[]) AS r(queue, priority, floor, cutoff)
+     CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM durably.tasks
+             WHERE state = 'ready' AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
+               AND created_at <= r.cutoff AND alone = ?7::boolean
+             ORDER BY ready_at LIMIT ?6::int FOR UPDATE SKIP LOCKED) t
+     LIMIT ?6::int
+), fence AS MATERIALIZED (
+    SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+)
+UPDATE durably.tasks t
+   SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
+       spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
+ WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
+RETURNING {task}
+
+-- :share
+-- Of the first ?3 ready keys and tasks by priority and age, how many are keys.
+SELECT count(*) FILTER (WHERE is_key)
+  FROM (SELECT is_key
+          FROM (SELECT true AS is_key, k.priority, k.ready_at
+                  FROM unnest(?1::text[], ?2::int[]) AS r(queue, priority)
+                 CROSS JOIN LATERAL (
+                        SELECT priority, ready_at FROM durably.keys
+                         WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
+                           AND ready_at <= (SELECT durably.now())
+                         ORDER BY ready_at LIMIT ?3::int) k
+                 UNION ALL
+                SELECT false, t.priority, t.ready_at
+                  FROM unnest(?1::text[], ?2::int[]) AS r(queue, priority)
+                 CROSS JOIN LATERAL (
+                        SELECT priority, ready_at FROM durably.tasks
+                         WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
+                         ORDER BY ready_at LIMIT ?3::int) t) both_kinds
+         ORDER BY priority DESC, ready_at LIMIT ?3::int) first_ones
+
+-- :lease_keys
+-- Lease ready keys; their heads are read by the next statement, with a snapshot that is younger than the locks.
+UPDATE durably.keys k
+   SET state = 'leased', session = ?1::text, held = false
+ WHERE ctid = ANY(ARRAY(
+        SELECT f.row
+          FROM unnest(?2::text[], ?3::int[]) AS r(queue, priority)
+         CROSS JOIN LATERAL (
+                SELECT ctid AS row FROM durably.keys
+                 WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
+                   AND ready_at <= (SELECT durably.now()) AND alone = ?5::boolean
+                   AND (gate IS NULL OR gate = ANY(?6::text[]))
+                 ORDER BY ready_at LIMIT ?4::int FOR UPDATE SKIP LOCKED) f
+         LIMIT ?4::int))
+RETURNING k.queue, k.key
+
+-- :heads
+-- The next task of each leased key, with the token for this claim; nulls where nothing waits any more.
+SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), {task}
+  FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
+  LEFT JOIN LATERAL (
+        SELECT * FROM durably.tasks t
+         WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
+         ORDER BY t.seq LIMIT 1) t ON true
+
+-- :set_heads
+UPDATE durably.keys k
+   SET head = d.head::uuid, token = d.token, started_at = (SELECT durably.now())
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[]) AS d(queue, key, head, token)
+ WHERE k.queue = d.queue AND k.key = d.key
+
+-- :lock_keys
+SELECT k.queue, k.key, k.state, k.token, k.head::text
+  FROM durably.keys k
+ WHERE (k.queue, k.key) IN (SELECT * FROM unnest(?1::text[], ?2::text[]))
+ ORDER BY k.queue, k.key
+   FOR UPDATE
+
+-- :next_heads
+-- What a key row must say about the task that would be its next head; nulls where nothing waits.
+SELECT k.queue, k.key, t.id::text, t.priority, t.alone, t.gate
+  FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
+  LEFT JOIN LATERAL (
+        SELECT * FROM durably.tasks t
+         WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
+         ORDER BY t.seq LIMIT 1) t ON true
+
+-- :return_keys
+UPDATE durably.keys k
+   SET state = d.state, ready_at = (SELECT durably.now()) + d.due_in, priority = d.priority, alone = d.alone,
+       gate = d.gate, held = d.held, reason = d.reason, session = NULL, head = NULL, started_at = NULL
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::int[], ?6::boolean[], ?7::text[], ?8::boolean[],
+              ?9::text[]) AS d(queue, key, state, due_in, priority, alone, gate, held, reason)
+ WHERE k.queue = d.queue AND k.key = d.key
+
+-- :drop_keys
+DELETE FROM durably.keys k
+ USING unnest(?1::text[], ?2::text[]) AS d(queue, key)
+ WHERE k.queue = d.queue AND k.key = d.key
+
+-- :ready_gates
+-- The limit groups that have someone waiting whose time has come.
+SELECT queue, gate, true FROM durably.lines
+ WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
+ UNION
+SELECT queue, gate, false FROM durably.keys
+ WHERE state = 'ready' AND gate IS NOT NULL AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
+ LIMIT ?2::int
+
+-- :lock_gates
+SELECT name, concurrency, rate, burst, tokens, refilled_at
+  FROM durably.gates WHERE name = ANY(?1::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
+
+-- :known_gates
+SELECT name FROM durably.gates WHERE name = ANY(?1::text[])
+
+-- :count_permits
+-- A permit counts only while its task is leased under the token that took it: a crash can leak none.
+SELECT p.gate, count(*)
+  FROM durably.permits p
+ WHERE p.gate = ANY(?1::text[])
+   AND EXISTS (SELECT 1 FROM durably.tasks t
+                WHERE t.id = p.task
+                  AND (t.state = 'leased' AND t.token = p.token
+                       OR EXISTS (SELECT 1 FROM durably.keys k
+                                   WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased'
+                                     AND k.head = t.id AND k.token = p.token)))
+ GROUP BY p.gate
+
+-- :claim_lines
+-- Lease the next tasks of limit groups, so many of each as its gate allows.
+WITH picked AS MATERIALIZED (
+    SELECT t.row
+      FROM unnest(?2::text[], ?3::text[], ?4::int[], ?5::bigint[]) AS r(queue, gate, room, cutoff)
+     CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM durably.tasks
+             WHERE state = 'blocked' AND key IS NULL AND queue = r.queue AND gate = r.gate
+               AND created_at <= r.cutoff AND alone = ANY(?6::boolean[])
+             ORDER BY priority DESC, seq LIMIT r.room FOR UPDATE SKIP LOCKED) t
+), fence AS MATERIALIZED (
+    SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+)
+UPDATE durably.tasks t
+   SET state = 'leased', session = (?1::text[])[1], token = (SELECT token FROM fence), attempt = attempt + 1,
+       spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
+ WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
+RETURNING {task}
+
+-- :lock_lines
+SELECT queue, gate FROM durably.lines
+ WHERE (queue, gate) IN (SELECT * FROM unnest(?1::text[], ?2::text[]))
+ ORDER BY queue, gate
+   FOR UPDATE
+
+-- :lines_left
+SELECT l.queue, l.gate
+  FROM unnest(?1::text[], ?2::text[]) AS l(queue, gate)
+ WHERE EXISTS (SELECT 1 FROM durably.tasks t
+                WHERE t.state = 'blocked' AND t.key IS NULL AND t.queue = l.queue AND t.gate = l.gate)
+
+-- :wait_lines
+UPDATE durably.lines l
+   SET ready_at = (SELECT durably.now()) + d.due_in
+  FROM unnest(?1::text[], ?2::text[], ?3::bigint[]) AS d(queue, gate, due_in)
+ WHERE l.queue = d.queue AND l.gate = d.gate
+
+-- :drop_lines
+DELETE FROM durably.lines l
+ USING unnest(?1::text[], ?2::text[]) AS d(queue, gate)
+ WHERE l.queue = d.queue AND l.gate = d.gate
+
+-- :take_permits
+INSERT INTO durably.permits (gate, task, token)
+SELECT gate, task::uuid, token FROM unnest(?1::text[], ?2::text[], ?3::bigint[]) AS d(gate, task, token)
+    ON CONFLICT (gate, task) DO UPDATE SET token = EXCLUDED.token
+
+-- :spend_gates
+UPDATE durably.gates g
+   SET tokens = d.tokens, refilled_at = d.now
+  FROM unnest(?1::text[], ?2::double precision[], ?3::bigint[]) AS d(name, tokens, now)
+ WHERE g.name = d.name
+
+-- :free_unique
+DELETE FROM durably.unique_keys WHERE task = ANY(?1::text[]::uuid[]) AND scope = ANY(?2::text[])
+
+-- :sleep
+INSERT INTO durably.sleepers (queue, session)
+SELECT queue, ?1::text FROM unnest(?2::text[]) AS d(queue)
+    ON CONFLICT DO NOTHING
+
+-- :wake
+DELETE FROM durably.sleepers WHERE session = ?1::text
+
+-- :next_due
+SELECT least((SELECT min(ready_at) FROM durably.tasks WHERE state = 'delayed'),
+             (SELECT min(ready_at) FROM durably.keys WHERE state = 'ready' AND queue = ANY(?1::text[])),
+             (SELECT min(ready_at) FROM durably.lines WHERE queue = ANY(?1::text[]))),
+       (SELECT durably.now())

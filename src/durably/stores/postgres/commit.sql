@@ -1,0 +1,113 @@
+-- Applying decided changes. Every statement names the version it was decided on, and answers what it really changed.
+
+-- :end_tasks
+-- Move the row to history in one statement.
+WITH gone AS (
+    DELETE FROM durably.tasks t
+     USING unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::text[], ?5::bytea[], ?6::int[], ?7::int[], ?8::int[],
+                  ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::bigint[], ?13::text[])
+        AS d(id, version, state, reason, result, attempt, spent, crashes, keep_for, started_ago, finished_ago, token,
+             session)
+     WHERE t.id = d.id::uuid AND t.version = d.version
+    RETURNING t.id, t.seq, t.version + 1 AS version, t.created_at, t.ready_at, t.started_at AS claimed_at, t.expires_at,
+              d.token, t.partition, t.priority, d.attempt, d.spent, d.crashes, t.once, d.state, t.name, t.queue, t.key,
+              t.policy, t.gate, d.session, t.payload, t.options, t.tags, t.cancel, t.unique_scope, t.unique_key,
+              t.details, d.reason, d.result, d.keep_for, d.started_ago, d.finished_ago
+)
+INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
+                             gate, session, payload, options, tags, cancel, unique_scope, unique_key, details, reason,
+                             result)
+SELECT id, seq, version, created_at, ready_at, coalesce(now - started_ago, claimed_at), expires_at, now - finished_ago,
+       now + keep_for, token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy, gate,
+       session, payload, options, tags, cancel, unique_scope, unique_key, details, reason, result
+  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+RETURNING id::text
+
+-- :release_tasks
+-- Put back to wait; those that wait for their turn again leave a marker.
+WITH freed AS (
+    UPDATE durably.tasks t
+       SET state = d.state, ready_at = (SELECT durably.now()) + d.due_in, attempt = d.attempt, spent = d.spent,
+           crashes = d.crashes, alone = d.alone, session = NULL, version = t.version + 1,
+           seq = CASE WHEN d.rejoin THEN nextval('durably.order_seq') ELSE t.seq END
+      FROM unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::int[], ?6::int[], ?7::int[], ?8::boolean[],
+                  ?9::boolean[]) AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin)
+     WHERE t.id = d.id::uuid AND t.version = d.version
+    RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.state, t.alone
+), marked AS (
+    INSERT INTO durably.turns (queue, key, gate, priority, alone)
+    SELECT queue, key, gate, priority, alone FROM freed WHERE state = 'blocked' AND key IS NULL
+)
+SELECT id::text FROM freed
+
+-- :flag_tasks
+UPDATE durably.tasks t
+   SET cancel = d.reason, version = t.version + 1
+  FROM unnest(?1::text[], ?2::bigint[], ?3::text[]) AS d(id, version, reason)
+ WHERE t.id = d.id::uuid AND t.version = d.version
+RETURNING t.id::text
+
+-- :insert_attempts
+INSERT INTO durably.attempts (task, attempt, outcome, kind, message, trace, session, token, started_at, finished_at)
+SELECT task::uuid, attempt, outcome, kind, message, trace, session, token, now - started_ago, now
+  FROM (SELECT *, (SELECT durably.now()) AS now
+          FROM unnest(?1::text[], ?2::int[], ?3::text[], ?4::text[], ?5::text[], ?6::text[], ?7::text[], ?8::bigint[],
+                      ?9::bigint[])
+            AS d(task, attempt, outcome, kind, message, trace, session, token, started_ago)) d
+    ON CONFLICT DO NOTHING
+
+-- :keep_unique
+-- A key that outlives its task keeps the result, for those who ask after the history is gone.
+UPDATE durably.unique_keys u
+   SET state = d.state, result = d.result
+  FROM unnest(?1::text[], ?2::text[], ?3::bytea[]) AS d(task, state, result)
+ WHERE u.task = d.task::uuid
+
+-- :clear_permits
+DELETE FROM durably.permits WHERE task = ANY(?1::text[]::uuid[]) RETURNING gate
+
+-- :gates_of
+SELECT DISTINCT gate FROM durably.permits WHERE task = ANY(?1::text[]::uuid[])
+
+-- :wait_gates
+SELECT name FROM durably.gates WHERE name = ANY(?1::text[]) ORDER BY name FOR UPDATE
+
+-- :wake_gates
+-- A permit came back: whoever waits for its group may ask again.
+WITH lined AS (
+    UPDATE durably.lines SET ready_at = (SELECT durably.now())
+     WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.lines
+                             WHERE gate = ANY(?1::text[]) AND ready_at > (SELECT durably.now())
+                             ORDER BY queue, gate FOR UPDATE))
+    RETURNING queue
+), keyed AS (
+    UPDATE durably.keys SET ready_at = (SELECT durably.now()), held = false
+     WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.keys
+                             WHERE held AND (gate = ANY(?1::text[]) OR queue = ANY(?2::text[]))
+                               FOR UPDATE SKIP LOCKED))
+    RETURNING queue
+)
+SELECT queue FROM lined UNION SELECT queue FROM keyed
+
+-- :notify
+-- A hint to whoever sleeps on these queues.
+SELECT pg_notify('durably', queue)::text
+  FROM (SELECT DISTINCT queue FROM unnest(?1::text[]) AS d(queue)) q
+ WHERE EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = q.queue)
+
+-- :set_progress
+UPDATE durably.tasks t
+   SET progress = coalesce(?3::text, progress), details = coalesce(?4::bytea, details)
+ WHERE t.id = ?1::text::uuid
+   AND (t.state = 'leased' AND t.token = ?2::bigint
+        OR EXISTS (SELECT 1 FROM durably.keys k
+                    WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased' AND k.head = t.id
+                      AND k.token = ?2::bigint))
+RETURNING true
+
+-- :cancel_requests
+SELECT seq, task::text, reason FROM durably.cancel_requests ORDER BY seq LIMIT ?1::int FOR UPDATE SKIP LOCKED
+
+-- :clear_cancel_requests
+DELETE FROM durably.cancel_requests WHERE seq = ANY(?1::bigint[])

@@ -1,0 +1,62 @@
+-- Accepting tasks. A caller's transaction runs these too: they insert, and lock no row that a worker writes.
+
+-- :insert_tasks
+-- One row per draft, in the given order; a marker for each that must wait its turn; a hint to whoever sleeps.
+WITH draft AS (
+    SELECT d.*, (SELECT durably.now()) AS now
+      FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bytea[], ?5::int[], ?6::bigint[], ?7::bigint[], ?8::text[],
+                  ?9::text[], ?10::text[], ?11::bytea[], ?12::text[], ?13::boolean[], ?14::bigint[], ?15::text[],
+                  ?16::text[], ?17::int[], ?18::boolean[]) WITH ORDINALITY
+        AS d(id, name, queue, payload, priority, due_in, at, key, policy, gate, options, tags, once, expires_in,
+             unique_scope, unique_key, partition, again, position)
+     ORDER BY position
+), accepted AS (
+    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
+                               spent, crashes, once, alone, state, name, queue, key, policy, gate, payload, options,
+                               tags, unique_scope, unique_key)
+    SELECT id::uuid, nextval('durably.order_seq'), 0, now, greatest(coalesce(at, now + due_in), now), now + expires_in,
+           0, partition, priority, 0, 0, 0, once, false,
+           CASE WHEN coalesce(at, now + due_in) > now THEN 'delayed'
+                WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END,
+           name, queue, key, policy, gate, payload, options, tags, unique_scope, unique_key
+      FROM draft
+     WHERE NOT again OR NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = draft.id::uuid)
+        ON CONFLICT DO NOTHING
+    RETURNING queue, key, gate, priority, state, alone
+), marked AS (
+    INSERT INTO durably.turns (queue, key, gate, priority, alone)
+    SELECT queue, key, gate, priority, alone FROM accepted WHERE state = 'blocked'
+)
+SELECT queue, pg_notify('durably', queue)::text
+  FROM (SELECT DISTINCT queue FROM accepted) q
+ WHERE EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = q.queue)
+
+-- :take_unique
+-- The drafts whose unique key was free, and now is theirs. A period's start is part of its key.
+INSERT INTO durably.unique_keys (namespace, scope, key, task, fingerprint, expires_at)
+SELECT namespace, scope, CASE WHEN period IS NULL THEN key ELSE key || '@' || now / period END,
+       id::uuid, fingerprint, (now / period + 1) * period
+  FROM (SELECT *, (SELECT durably.now()) AS now
+          FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::text[], ?6::bigint[])
+            AS d(id, namespace, scope, key, fingerprint, period)) d
+ ORDER BY namespace, scope, key
+    ON CONFLICT DO NOTHING
+RETURNING task::text
+
+-- :find_unique
+-- Who holds the unique keys of these drafts.
+SELECT d.id, u.task::text, u.fingerprint
+  FROM (SELECT *, (SELECT durably.now()) AS now
+          FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::bigint[])
+            AS d(id, namespace, scope, key, period)) d
+  JOIN durably.unique_keys u
+    ON u.namespace = d.namespace AND u.scope = d.scope
+   AND u.key = CASE WHEN period IS NULL THEN d.key ELSE d.key || '@' || now / period END
+
+-- :request_cancel
+INSERT INTO durably.cancel_requests (task, reason)
+SELECT id::uuid, ?2::text FROM unnest(?1::text[]) AS d(id)
+
+-- :identity
+-- Which store this database holds, to tell the caller's connection from a stranger's.
+SELECT value FROM durably.meta WHERE name = 'store'

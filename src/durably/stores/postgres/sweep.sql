@@ -1,0 +1,110 @@
+-- Background work: sessions that died, tasks that fell due or expired, rows whose retention has passed.
+
+-- :open_session
+INSERT INTO durably.sessions (id, state, started_at, beat_at, expires_at, host, pid, info)
+SELECT ?1::text, 'live', now, now, now + ?2::bigint, ?3::text, ?4::bigint, ?5::text FROM (SELECT durably.now() AS now) n
+
+-- :beat
+UPDATE durably.sessions SET beat_at = n.now, expires_at = n.now + ?2::bigint
+  FROM (SELECT durably.now() AS now) n
+ WHERE id = ?1::text AND state = 'live'
+RETURNING n.now
+
+-- :bury_session
+-- A session that ended of its own will: dead at once, so nobody waits a lease for what it may still hold.
+UPDATE durably.sessions SET state = 'dead' WHERE id = ?1::text
+
+-- :mark_dead
+UPDATE durably.sessions SET state = 'dead'
+ WHERE state = 'live' AND expires_at < (SELECT durably.now())
+RETURNING id
+
+-- :lapsed
+-- Leased, and its session is not live: a standing query, so nothing can slip through between two sweeps.
+SELECT {live}
+  FROM durably.tasks t
+  LEFT JOIN durably.keys k ON false
+ WHERE t.state = 'leased'
+   AND NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = t.session AND s.state = 'live')
+   AND NOT t.id = ANY(?2::text[]::uuid[])
+ LIMIT ?1::int
+
+-- :lapsed_heads
+SELECT {live}
+  FROM durably.keys k
+  JOIN durably.tasks t ON t.id = k.head
+ WHERE k.state = 'leased'
+   AND NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = k.session AND s.state = 'live')
+   AND NOT t.id = ANY(?2::text[]::uuid[])
+ LIMIT ?1::int
+
+-- :bury
+-- Dead sessions to which nothing points any more, and what they left behind.
+WITH gone AS (
+    DELETE FROM durably.sessions s
+     WHERE s.state = 'dead'
+       AND NOT EXISTS (SELECT 1 FROM durably.tasks t WHERE t.state = 'leased' AND t.session = s.id)
+       AND NOT EXISTS (SELECT 1 FROM durably.keys k WHERE k.state = 'leased' AND k.session = s.id)
+    RETURNING s.id
+), woken AS (
+    DELETE FROM durably.sleepers z WHERE NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = z.session AND s.state = 'live')
+), spent AS (
+    DELETE FROM durably.permits p
+     WHERE NOT EXISTS (SELECT 1 FROM durably.tasks t WHERE t.id = p.task)
+)
+SELECT id FROM gone
+
+-- :due
+SELECT id::text FROM durably.tasks
+ WHERE state = 'delayed' AND ready_at <= (SELECT durably.now()) AND NOT id = ANY(?2::text[]::uuid[])
+ ORDER BY ready_at LIMIT ?1::int
+
+-- :promote
+-- What fell due becomes ready, or takes its turn behind its key with a fresh number.
+WITH due AS (
+    SELECT id FROM durably.tasks
+     WHERE id = ANY(?1::text[]::uuid[]) AND state = 'delayed' AND ready_at <= (SELECT durably.now())
+     ORDER BY ready_at, seq FOR UPDATE SKIP LOCKED
+), numbered AS (
+    SELECT id, nextval('durably.order_seq') AS seq FROM due
+), moved AS (
+    UPDATE durably.tasks t
+       SET state = CASE WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END,
+           ready_at = (SELECT durably.now()), seq = n.seq, version = version + 1
+      FROM numbered n WHERE t.id = n.id
+    RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.alone, t.state
+), marked AS (
+    INSERT INTO durably.turns (queue, key, gate, priority, alone)
+    SELECT queue, key, gate, priority, alone FROM moved WHERE state = 'blocked'
+)
+SELECT id::text, queue, CASE WHEN EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = moved.queue)
+                             THEN pg_notify('durably', queue)::text END
+  FROM moved
+
+-- :expired
+SELECT {live}
+  FROM durably.tasks t
+  LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+ WHERE t.expires_at <= (SELECT durably.now()) AND t.state <> 'leased' AND k.head IS NULL
+   AND NOT t.id = ANY(?2::text[]::uuid[])
+ ORDER BY t.expires_at LIMIT ?1::int
+
+-- :cancelled
+-- Tasks that are leased and were asked to stop.
+SELECT id::text, cancel FROM durably.tasks WHERE cancel IS NOT NULL
+
+-- :prune
+WITH gone AS (
+    DELETE FROM durably.history
+     WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.history WHERE prune_at <= (SELECT durably.now())
+                             ORDER BY prune_at LIMIT ?1::int FOR UPDATE SKIP LOCKED))
+    RETURNING id
+), forgotten AS (
+    DELETE FROM durably.attempts a USING gone WHERE a.task = gone.id
+), freed AS (
+    DELETE FROM durably.unique_keys
+     WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.unique_keys WHERE expires_at <= (SELECT durably.now())
+                             ORDER BY expires_at LIMIT ?1::int FOR UPDATE SKIP LOCKED))
+    RETURNING task
+)
+SELECT id::text FROM gone UNION ALL SELECT task::text FROM freed

@@ -1,0 +1,90 @@
+"""What the rest of the library needs of a store."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from durably.stores.statement import Operation, Queries
+
+T = TypeVar("T")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of `durably doctor`: what was looked at, whether it is well, and what to do if not."""
+
+    check: str
+    level: str
+    """ok, warning or error"""
+    detail: str
+    advice: str = ""
+
+
+class Wakeups(Protocol):
+    """Hints that there may be something to claim. They can be lost; the poll behind them cannot."""
+
+    async def wait(self, seconds: float) -> None:
+        """Return after so many seconds, or earlier when something may have arrived."""
+        ...
+
+    def nudge(self) -> None:
+        """Make the current or the next wait return at once."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Caller(Protocol):
+    """A caller's own connection, inside its own transaction."""
+
+    def run(self, op: Operation[T]) -> T: ...
+
+    async def arun(self, op: Operation[T]) -> T: ...
+
+
+class Store(Protocol):
+    """A database that persists what was decided, and decides nothing."""
+
+    queries: Queries
+    sleeps: bool
+    """Whether sessions announce that they sleep, so that an enqueue knows whether to notify."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    def run(self, op: Operation[T]) -> T:
+        """Run an operation in a transaction of its own; collisions are repeated."""
+        ...
+
+    async def arun(self, op: Operation[T]) -> T:
+        """The same without blocking the event loop."""
+        ...
+
+    def private(self) -> Store:
+        """A store on the same database with a connection of its own, for a thread that must not wait for others."""
+        ...
+
+    def caller(self, connection: Any) -> Caller:
+        """The caller's connection as something that can run operations, once it is shown to be the right one."""
+        ...
+
+    def wakeups(self) -> Wakeups: ...
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date; the names of the migrations that were applied."""
+        ...
+
+    def pending(self) -> list[str]:
+        """The migrations that are still to be applied."""
+        ...
+
+    def examine(self) -> list[Finding]:
+        """What `durably doctor` asks of this kind of database."""
+        ...
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,194 @@
+-- Leasing tasks, keys and permits. There is one writer, so nothing needs a lock of its own.
+
+-- :survey
+SELECT :now,
+       EXISTS (SELECT 1 FROM durably_turns),
+       EXISTS (SELECT 1 FROM durably_cancel_requests),
+       EXISTS (SELECT 1 FROM durably_keys
+                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?2)) AND ready_at <= :now),
+       EXISTS (SELECT 1 FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?2)) AND ready_at <= :now)
+         OR EXISTS (SELECT 1 FROM durably_keys
+                     WHERE state = 'ready' AND gate IS NOT NULL AND queue IN (SELECT value FROM json_each(?2))
+                       AND ready_at <= :now),
+       EXISTS (SELECT 1 FROM durably_tasks t
+                WHERE t.alone AND t.queue IN (SELECT value FROM json_each(?2))
+                  AND NOT EXISTS (SELECT 1 FROM durably_queues q
+                                   WHERE q.name = t.queue AND (q.state = 'paused' OR t.created_at > q.cutoff))
+                  AND (t.state = 'ready'
+                       OR t.state = 'blocked' AND t.key IS NULL
+                          AND EXISTS (SELECT 1 FROM durably_lines l
+                                       WHERE l.queue = t.queue AND l.gate = t.gate AND l.ready_at <= :now)
+                       OR t.state = 'blocked'
+                          AND EXISTS (SELECT 1 FROM durably_keys k
+                                       WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'ready' AND k.alone
+                                         AND k.ready_at <= :now))),
+       (SELECT json_group_array(json_array(c.value, coalesce(q.state, 'active'), q.cutoff, g.name IS NOT NULL))
+          FROM json_each(?2) c
+          LEFT JOIN durably_queues q ON q.name = c.value
+          LEFT JOIN durably_gates g ON g.name = 'q:' || c.value
+         WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
+  FROM durably_sessions s
+ WHERE s.id = ?1 AND s.state = 'live'
+
+-- :admit
+INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)
+SELECT queue, key, 'ready', :now, priority, alone, gate
+  FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NOT NULL ORDER BY seq;
+INSERT OR IGNORE INTO durably_lines (queue, gate, ready_at)
+SELECT queue, gate, :now FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NULL;
+DELETE FROM durably_turns WHERE seq IN (SELECT seq FROM durably_turns ORDER BY seq LIMIT ?1)
+
+-- :claim_ready
+UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
+UPDATE durably_tasks AS t
+   SET state = 'leased', session = ?1, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
+       attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
+ WHERE seq IN (SELECT f.seq
+                 FROM json_each(?2) r
+                CROSS JOIN durably_tasks f
+                WHERE f.state = 'ready' AND f.queue = r.value
+                  AND f.priority = json_extract(?3, '$[' || r.key || ']')
+                  AND f.ready_at >= json_extract(?4, '$[' || r.key || ']')
+                  AND f.created_at <= json_extract(?5, '$[' || r.key || ']') AND f.alone = ?7
+                LIMIT ?6)
+RETURNING {row}
+
+-- :share
+SELECT sum(is_key)
+  FROM (SELECT is_key
+          FROM (SELECT 1 AS is_key, k.priority, k.ready_at
+                  FROM json_each(?1) r
+                 CROSS JOIN durably_keys k
+                 WHERE k.state = 'ready' AND k.queue = r.value
+                   AND k.priority = json_extract(?2, '$[' || r.key || ']') AND k.ready_at <= :now
+                 UNION ALL
+                SELECT 0, t.priority, t.ready_at
+                  FROM (SELECT t.priority, t.ready_at
+                          FROM json_each(?1) r
+                         CROSS JOIN durably_tasks t
+                         WHERE t.state = 'ready' AND t.queue = r.value
+                           AND t.priority = json_extract(?2, '$[' || r.key || ']')
+                         LIMIT ?3) t)
+         ORDER BY priority DESC, ready_at LIMIT ?3)
+
+-- :lease_keys
+UPDATE durably_keys AS k
+   SET state = 'leased', session = ?1, held = 0
+ WHERE (k.queue, k.key) IN (SELECT f.queue, f.key
+                              FROM json_each(?2) r
+                             CROSS JOIN durably_keys f
+                             WHERE f.state = 'ready' AND f.queue = r.value
+                               AND f.priority = json_extract(?3, '$[' || r.key || ']')
+                               AND f.ready_at <= :now AND f.alone = ?5
+                               AND (f.gate IS NULL OR f.gate IN (SELECT value FROM json_each(?6)))
+                             LIMIT ?4)
+RETURNING queue, key
+
+-- :heads
+UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
+SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
+       (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'), {task}
+  FROM json_each(?1) k
+  LEFT JOIN durably_tasks t
+    ON t.seq = (SELECT f.seq FROM durably_tasks f
+                 WHERE f.state = 'blocked' AND f.queue = k.value AND f.key = json_extract(?2, '$[' || k.key || ']')
+                 ORDER BY f.seq LIMIT 1)
+
+-- :set_heads
+UPDATE durably_keys SET head = ?3, token = ?4, started_at = :now WHERE queue = ?1 AND key = ?2
+
+-- :lock_keys
+SELECT k.queue, k.key, k.state, k.token, k.head
+  FROM json_each(?1) r
+ CROSS JOIN durably_keys k
+ WHERE k.queue = r.value AND k.key = json_extract(?2, '$[' || r.key || ']')
+
+-- :next_heads
+SELECT k.value, json_extract(?2, '$[' || k.key || ']'), t.id, t.priority, t.alone, t.gate
+  FROM json_each(?1) k
+  LEFT JOIN durably_tasks t
+    ON t.seq = (SELECT f.seq FROM durably_tasks f
+                 WHERE f.state = 'blocked' AND f.queue = k.value AND f.key = json_extract(?2, '$[' || k.key || ']')
+                 ORDER BY f.seq LIMIT 1)
+
+-- :return_keys
+UPDATE durably_keys
+   SET state = ?3, ready_at = :now + ?4, priority = ?5, alone = ?6, gate = ?7, held = ?8, reason = ?9,
+       session = NULL, head = NULL, started_at = NULL
+ WHERE queue = ?1 AND key = ?2
+
+-- :drop_keys
+DELETE FROM durably_keys WHERE queue = ?1 AND key = ?2
+
+-- :ready_gates
+SELECT queue, gate, 1 FROM durably_lines
+ WHERE queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now
+ UNION
+SELECT queue, gate, 0 FROM durably_keys
+ WHERE state = 'ready' AND gate IS NOT NULL AND queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now
+ LIMIT ?2
+
+-- :lock_gates
+SELECT name, concurrency, rate, burst, tokens, refilled_at
+  FROM durably_gates WHERE name IN (SELECT value FROM json_each(?1))
+
+-- :known_gates
+SELECT name FROM durably_gates WHERE name IN (SELECT value FROM json_each(?1))
+
+-- :count_permits
+SELECT p.gate, count(*)
+  FROM durably_permits p
+ WHERE p.gate IN (SELECT value FROM json_each(?1))
+   AND EXISTS (SELECT 1 FROM durably_tasks t
+                WHERE t.id = p.task
+                  AND (t.state = 'leased' AND t.token = p.token
+                       OR EXISTS (SELECT 1 FROM durably_keys k
+                                   WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased'
+                                     AND k.head = t.id AND k.token = p.token)))
+ GROUP BY p.gate
+
+-- :claim_lines
+UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
+UPDATE durably_tasks AS t
+   SET state = 'leased', session = ?1, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
+       attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
+ WHERE seq IN (SELECT seq FROM durably_tasks
+                WHERE state = 'blocked' AND key IS NULL AND queue = ?2 AND gate = ?3 AND created_at <= ?5 AND alone = ?6
+                ORDER BY priority DESC, seq LIMIT ?4)
+RETURNING {row}
+
+-- :lock_lines
+SELECT l.queue, l.gate
+  FROM json_each(?1) r
+ CROSS JOIN durably_lines l
+ WHERE l.queue = r.value AND l.gate = json_extract(?2, '$[' || r.key || ']')
+
+-- :lines_left
+SELECT r.value, json_extract(?2, '$[' || r.key || ']')
+  FROM json_each(?1) r
+ WHERE EXISTS (SELECT 1 FROM durably_tasks t
+                WHERE t.state = 'blocked' AND t.key IS NULL AND t.queue = r.value
+                  AND t.gate = json_extract(?2, '$[' || r.key || ']'))
+
+-- :wait_lines
+UPDATE durably_lines SET ready_at = :now + ?3 WHERE queue = ?1 AND gate = ?2
+
+-- :drop_lines
+DELETE FROM durably_lines WHERE queue = ?1 AND gate = ?2
+
+-- :take_permits
+INSERT OR REPLACE INTO durably_permits (gate, task, token) VALUES (?1, ?2, ?3)
+
+-- :spend_gates
+UPDATE durably_gates SET tokens = ?2, refilled_at = ?3 WHERE name = ?1
+
+-- :free_unique
+DELETE FROM durably_unique_keys
+ WHERE task IN (SELECT value FROM json_each(?1)) AND scope IN (SELECT value FROM json_each(?2))
+
+-- :next_due
+SELECT min(ready_at), :now
+  FROM (SELECT min(ready_at) AS ready_at FROM durably_tasks WHERE state = 'delayed'
+        UNION ALL SELECT min(ready_at) FROM durably_keys
+                   WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
+        UNION ALL SELECT min(ready_at) FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?1)))

@@ -1,0 +1,66 @@
+-- Applying decided changes, one row at a time within one transaction.
+
+-- :end_tasks
+INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
+                             gate, session, payload, options, tags, cancel, unique_scope, unique_key, details, reason,
+                             result)
+SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?10, started_at), expires_at, :now - ?11, :now + ?9,
+       ?12, partition, priority, ?6, ?7, ?8, once, ?3, name, queue, key, policy, gate, ?13, payload, options, tags,
+       cancel, unique_scope, unique_key, details, ?4, ?5
+  FROM durably_tasks WHERE id = ?1 AND version = ?2
+RETURNING id;
+DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
+
+-- :release_tasks
+UPDATE durably_tasks
+   SET state = ?3, ready_at = :now + ?4, attempt = ?5, spent = ?6, crashes = ?7, alone = ?8, session = NULL,
+       version = version + 1,
+       seq = CASE WHEN ?9 THEN (SELECT max(seq) + 1 FROM durably_tasks) ELSE seq END
+ WHERE id = ?1 AND version = ?2
+RETURNING id;
+INSERT INTO durably_turns (queue, key, gate, priority, alone)
+SELECT queue, key, gate, priority, alone FROM durably_tasks WHERE id = ?1 AND version = ?2 + 1 AND state = 'blocked' AND key IS NULL
+
+-- :flag_tasks
+UPDATE durably_tasks SET cancel = ?3, version = version + 1 WHERE id = ?1 AND version = ?2 RETURNING id
+
+-- :insert_attempts
+INSERT OR IGNORE INTO durably_attempts (task, attempt, outcome, kind, message, trace, session, token, started_at,
+                                        finished_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, :now - ?9, :now)
+
+-- :keep_unique
+UPDATE durably_unique_keys SET state = ?2, result = ?3 WHERE task = ?1
+
+-- :clear_permits
+DELETE FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1)) RETURNING gate
+
+-- :gates_of
+SELECT DISTINCT gate FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1))
+
+-- :wait_gates
+SELECT name FROM durably_gates WHERE name IN (SELECT value FROM json_each(?1))
+
+-- :wake_gates
+UPDATE durably_lines SET ready_at = :now
+ WHERE gate IN (SELECT value FROM json_each(?1)) AND ready_at > :now RETURNING queue;
+UPDATE durably_keys SET ready_at = :now, held = 0
+ WHERE held AND (gate IN (SELECT value FROM json_each(?1)) OR queue IN (SELECT value FROM json_each(?2)))
+RETURNING queue
+
+-- :set_progress
+UPDATE durably_tasks AS t
+   SET progress = coalesce(?3, progress), details = coalesce(?4, details)
+ WHERE id = ?1
+   AND (state = 'leased' AND token = ?2
+        OR EXISTS (SELECT 1 FROM durably_keys k
+                    WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased' AND k.head = t.id
+                      AND k.token = ?2))
+RETURNING 1
+
+-- :cancel_requests
+SELECT seq, task, reason FROM durably_cancel_requests ORDER BY seq LIMIT ?1
+
+-- :clear_cancel_requests
+DELETE FROM durably_cancel_requests WHERE seq IN (SELECT value FROM json_each(?1))

@@ -1,0 +1,238 @@
+"""The embedded store: one file, one writer, WAL with synchronous=FULL."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from durably.core.moment import Clock, HostClock
+from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
+from durably.stores.columns import ended_columns, live_columns, row_columns, task_columns
+from durably.stores.drive import drive
+from durably.stores.migrations import migrations, split
+from durably.stores.protocol import Caller, Finding
+from durably.stores.sqlite.examine import examine
+from durably.stores.sqlite.wakeups import DataVersion
+from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
+
+T = TypeVar("T")
+
+DIALECT = Dialect(
+    "durably.stores.sqlite",
+    {
+        "row": row_columns(),
+        "task": task_columns(""),
+        "live": live_columns("", ""),
+        "ended": ended_columns("", "0"),
+    },
+    numbered=False,
+)
+PATIENCE = 30.0
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class SqliteStore:
+    """Tasks in an SQLite file, beside the application's own tables if it likes.
+
+    Every write is `BEGIN IMMEDIATE` on one connection per process; a lock that another process holds is waited for
+    with jitter, since SQLite's own busy handler is unfair. Reads have a connection of their own.
+    """
+
+    sleeps = False
+
+    def __init__(self, path: str, clock: Clock | None = None, *, patience: float = PATIENCE) -> None:
+        if sqlite3.sqlite_version_info < (3, 40):
+            raise StoreUnavailable(f"SQLite 3.40 or newer is needed; this Python has {sqlite3.sqlite_version}")
+        self.path = path
+        self.clock = clock or HostClock()
+        self.queries = load(DIALECT)
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._read_lock = threading.RLock()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._migrated = False
+
+    @property
+    def address(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    @property
+    def in_memory(self) -> bool:
+        return self.path == ":memory:"
+
+    def run(self, op: Operation[T]) -> T:
+        if not self._migrated:
+            self.migrate()
+        return self._patiently(lambda: self._write(op) if op.writes or self.in_memory else self._read(op))
+
+    async def arun(self, op: Operation[T]) -> T:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="durably-sqlite")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self.run, op)
+
+    def private(self) -> SqliteStore:
+        if self.in_memory:
+            return self
+        return SqliteStore(self.path, self.clock, patience=self._patience)
+
+    def caller(self, connection: Any) -> Caller:
+        from durably.stores.callers import sqlite_caller
+
+        return sqlite_caller(connection, self)
+
+    def wakeups(self) -> DataVersion:
+        return DataVersion(None if self.in_memory else self._connect)
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date. It is done at the first use, and may be done by many at once."""
+        with self._lock:
+            done = self._patiently(self._migrate)
+            self._migrated = True
+            return done
+
+    def pending(self) -> list[str]:
+        applied = self._patiently(lambda: self._applied(self._writing()))
+        return [step.name for step in migrations(DIALECT.package) if step.version > applied]
+
+    def examine(self) -> list[Finding]:
+        with self._lock:
+            return examine(self._writing(), self.path, self.pending())
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+        with self._lock, self._read_lock:
+            for connection in (self._reader, self._writer):
+                if connection is not None:
+                    connection.close()
+            self._writer = self._reader = None
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            if not self.in_memory and not Path(self.path).parent.is_dir():
+                raise StoreUnavailable(f"{self.address}: the folder {Path(self.path).parent} does not exist")
+            connection = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
+            )
+            if not self.in_memory:
+                self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())
+            connection.execute("PRAGMA synchronous = FULL").fetchall()
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+        return connection
+
+    def _writing(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = self._connect()
+        return self._writer
+
+    def _write(self, op: Operation[T]) -> T:
+        with self._lock:
+            connection = self._writing()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                answer = drive(op.steps(self.queries), lambda statement: self.execute(connection, statement))
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            return answer
+
+    def _read(self, op: Operation[T]) -> T:
+        with self._read_lock:
+            if self._reader is None:
+                self._reader = self._connect()
+            connection = self._reader
+            connection.execute("BEGIN")
+            try:
+                return drive(op.steps(self.queries), lambda statement: self.execute(connection, statement))
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def execute(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
+        """Run one statement of an operation."""
+        rows: Rows = []
+        for text, args in plain_calls(statement, self.clock.now()):
+            rows += connection.execute(text, args).fetchall()
+        return rows
+
+    def _migrate(self) -> list[str]:
+        connection = self._writing()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            applied = self._applied(connection)
+            done = [step for step in migrations(DIALECT.package) if step.version > applied]
+            for step in done:
+                for statement in split(step.text):
+                    connection.execute(statement)
+                connection.execute(
+                    "INSERT INTO durably_meta VALUES ('schema', ?) "
+                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                    (str(step.version),),
+                )
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return [step.name for step in done]
+
+    def _applied(self, connection: sqlite3.Connection) -> int:
+        known = migrations(DIALECT.package)[-1].version
+        exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'durably_meta'").fetchall()
+        if not exists:
+            return 0
+        [(version,)] = connection.execute("SELECT value FROM durably_meta WHERE name = 'schema'").fetchall()
+        if int(version) > known:
+            raise SchemaOutdated(
+                f"{self.address} has schema {version}, and this version of durably knows up to {known}: upgrade durably"
+            )
+        return int(version)
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try until the lock is ours. Whoever holds it is another process, and is asked again with jitter."""
+        deadline = time.monotonic() + self._patience
+        wait = 0.001
+        while True:
+            try:
+                return attempt()
+            except sqlite3.Error as error:
+                busy = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
+                if not busy:
+                    raise self._told(error) from error
+                if time.monotonic() >= deadline:
+                    raise StoreUnavailable(
+                        f"{self.address} stayed locked by another process for {self._patience:.0f} s: "
+                        "look for a transaction that is left open"
+                    ) from error
+            time.sleep(random.uniform(wait / 2, wait))
+            wait = min(wait * 1.5, 0.05)
+
+    def _told(self, error: sqlite3.Error) -> Exception:
+        text = str(error)
+        if "no such table: durably_" in text:
+            return SchemaOutdated(f"{self.address} has no Durably tables: run `durably migrate`")
+        if isinstance(error, sqlite3.OperationalError | sqlite3.InternalError) or type(error) is sqlite3.DatabaseError:
+            hint = {
+                "SQLITE_FULL": "the disk is full: free some space, nothing that was accepted is lost",
+                "SQLITE_CANTOPEN": "the file cannot be opened: check the path and its permissions",
+                "SQLITE_READONLY": "the file is read-only: check its permissions and those of its folder",
+                "SQLITE_NOTADB": "the file is not an SQLite database",
+            }.get(getattr(error, "sqlite_errorname", "") or "", text)
+            return StoreUnavailable(f"{self.address}: {hint}")
+        return StoreRejected(f"{self.address}: {text}")

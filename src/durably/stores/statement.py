@@ -1,0 +1,174 @@
+"""Operations are generators that yield statements; whoever drives one decides on which connection they run.
+
+That is how one implementation serves the engine's own connections, synchronous and asynchronous, and the
+connection of a caller who wants a task accepted with the caller's own transaction.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Generator, Sequence
+from importlib import resources
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+Rows = list[tuple[Any, ...]]
+
+
+class Part(NamedTuple):
+    """One SQL statement, how many of the arguments it takes, and whether the host's time follows them."""
+
+    text: str
+    count: int
+    wants_now: bool
+
+
+class Query(NamedTuple):
+    """A named query: one statement, or a few that belong together."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+class Statement(NamedTuple):
+    """A query with its arguments. With `each`, the arguments are columns, and it applies to every row of them."""
+
+    query: Query
+    args: tuple[Any, ...]
+    each: bool
+
+
+Steps = Generator[Statement, Rows, T]
+
+
+class Dialect(NamedTuple):
+    """What makes one database's SQL text into runnable queries."""
+
+    package: str
+    macros: dict[str, str]
+    numbered: bool
+    """True for $1 (PostgreSQL, which has its own now()); False for ?1 (SQLite, which is told the time)."""
+    schema: str = "durably"
+
+
+class Queries:
+    """The named queries of one store: `q("name", ...)` runs once, `q.each("name", ...)` for every row."""
+
+    def __init__(self, queries: dict[str, Query]) -> None:
+        self._queries = queries
+
+    def __call__(self, name: str, *args: Any) -> Statement:
+        return Statement(self._queries[name], args, False)
+
+    def each(self, name: str, *columns: Sequence[Any]) -> Statement:
+        return Statement(self._queries[name], columns, True)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._queries
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._queries)
+
+    def text(self, name: str) -> str:
+        """The SQL of a query, for people and for tests of its plan."""
+        return ";\n".join(part.text for part in self._queries[name].parts)
+
+
+def load(dialect: Dialect) -> Queries:
+    """Read every .sql file of a store's package: a line `-- :name` begins a query."""
+    found: dict[str, Query] = {}
+    for file in sorted(resources.files(dialect.package).iterdir(), key=lambda entry: entry.name):
+        if file.name.endswith(".sql"):
+            for name, text in _named(file.read_text("utf-8")):
+                if name in found:
+                    raise ValueError(f"the query {name!r} is defined twice in {dialect.package}")
+                found[name] = _compiled(name, text, dialect)
+    return Queries(found)
+
+
+def _named(text: str) -> list[tuple[str, str]]:
+    _, *blocks = re.split(r"^-- :(\w+)\n", text, flags=re.MULTILINE)
+    return list(zip(blocks[::2], blocks[1::2], strict=True))
+
+
+def _compiled(name: str, text: str, dialect: Dialect) -> Query:
+    for macro, columns in dialect.macros.items():
+        text = text.replace("{" + macro + "}", columns)
+    text = re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE).strip()
+    parts = []
+    for piece in re.split(r";\s*\n", text):
+        count = max((int(number) for number in re.findall(r"\?(\d+)", piece)), default=0)
+        if dialect.numbered:
+            piece = re.sub(r"\?(\d+)", r"$\1", in_schema(piece, dialect.schema))
+            parts.append(Part(piece, count, False))
+        else:
+            wants_now = ":now" in piece
+            parts.append(Part(piece.replace(":now", f"?{count + 1}"), count, wants_now))
+    return Query(name, tuple(parts))
+
+
+def in_schema(text: str, schema: str) -> str:
+    """The SQL text with the configured schema in place of the default one."""
+    return text.replace("durably.", f"{schema}.").replace("'durably'", f"'{schema}'")
+
+
+_json = msgspec.json.Encoder().encode
+
+
+def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ...]]]:
+    """The calls that a statement means on a database without arrays: lists become JSON, rows become calls."""
+    rows = list(zip(*statement.args, strict=True)) if statement.each else [statement.args]
+    calls = []
+    for row in rows:
+        args = tuple(_json(value).decode() if isinstance(value, list) else value for value in row)
+        for part in statement.query.parts:
+            given = args[: part.count]
+            calls.append((part.text, (*given, now) if part.wants_now else given))
+    return calls
+
+
+def array_call(statement: Statement) -> tuple[str, tuple[Any, ...]]:
+    """The one call that a statement means on a database with arrays."""
+    [part] = statement.query.parts
+    return part.text, statement.args
+
+
+class Operation(Generic[T]):
+    """Something to do in one transaction; `steps` begins it anew, so that it can be repeated after a collision."""
+
+    __slots__ = ("name", "single", "steps", "writes")
+
+    def __init__(
+        self, name: str, steps: Callable[[Queries], Steps[T]], *, writes: bool = True, single: bool = False
+    ) -> None:
+        self.name = name
+        self.steps = steps
+        self.writes = writes
+        self.single = single
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+
+def operation(
+    *, writes: bool = True, single: bool = False
+) -> Callable[[Callable[Concatenate[Queries, P], Steps[T]]], Callable[P, Operation[T]]]:
+    """Make a generator function over queries into a function that answers with an `Operation`.
+
+    `single` promises that it yields one statement at most, which then needs no transaction around it.
+    """
+
+    def decorate(function: Callable[Concatenate[Queries, P], Steps[T]]) -> Callable[P, Operation[T]]:
+        @functools.wraps(function)
+        def make(*args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+            return Operation(function.__name__, lambda q: function(q, *args, **kwargs), writes=writes, single=single)
+
+        return make
+
+    return decorate
