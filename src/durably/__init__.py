@@ -1,1 +1,81 @@
+"""Durably: everything that must eventually happen, happens."""
 
+from durably.app import Durably
+from durably.client.definition import Call, DeadLetter, Definition
+from durably.client.engine import Bulk
+from durably.client.handle import Cancellation, Handle
+from durably.client.info import AttemptInfo, Progress, TaskInfo
+from durably.core.codec import Codec
+from durably.core.explain import Why
+from durably.core.options import Unique
+from durably.core.retry import Retry
+from durably.core.task import State
+from durably.errors import (
+    BadOption,
+    BadPayload,
+    Conflict,
+    Discard,
+    DurablyError,
+    NotAllowed,
+    NoTransaction,
+    Permanent,
+    ResultExpired,
+    ResultTimeout,
+    RetryAfter,
+    RetryTransaction,
+    SchemaOutdated,
+    SessionLost,
+    Snooze,
+    StoreRejected,
+    StoreUnavailable,
+    TaskCancelled,
+    TaskFailed,
+    UnknownTask,
+    WrongConnection,
+)
+from durably.observe.events import Event
+from durably.worker.context import Context, current
+from durably.worker.worker import Worker
+
+__all__ = [
+    "AttemptInfo",
+    "BadOption",
+    "BadPayload",
+    "Bulk",
+    "Call",
+    "Cancellation",
+    "Codec",
+    "Conflict",
+    "Context",
+    "DeadLetter",
+    "Definition",
+    "Discard",
+    "Durably",
+    "DurablyError",
+    "Event",
+    "Handle",
+    "NoTransaction",
+    "NotAllowed",
+    "Permanent",
+    "Progress",
+    "ResultExpired",
+    "ResultTimeout",
+    "Retry",
+    "RetryAfter",
+    "RetryTransaction",
+    "SchemaOutdated",
+    "SessionLost",
+    "Snooze",
+    "State",
+    "StoreRejected",
+    "StoreUnavailable",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskInfo",
+    "Unique",
+    "UnknownTask",
+    "Why",
+    "Worker",
+    "WrongConnection",
+    "current",
+]

@@ -71,7 +71,7 @@ class SessionLost(DurablyError):
     """This worker's session is no longer live: what it held belongs to others now."""
 
 
-class Outcome(Exception):  # noqa: N818 - these are answers of a handler, not errors
+class Outcome(Exception):
     """What a handler raises to decide for itself what happens to its task."""
 
 

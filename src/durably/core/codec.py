@@ -73,12 +73,18 @@ def _has_nonfinite(value: Any) -> bool:
         return any(_has_nonfinite(item) for item in value)
     if isinstance(value, msgspec.Struct):
         return any(_has_nonfinite(getattr(value, name)) for name in value.__struct_fields__)
-    return any(_has_nonfinite(item) for item in vars(value).values()) if hasattr(value, "__dataclass_fields__") else False
+    return (
+        any(_has_nonfinite(item) for item in vars(value).values()) if hasattr(value, "__dataclass_fields__") else False
+    )
 
 
 def fingerprint(name: str, payload: bytes) -> str:
     """What a unique key stands for: the same task with the same arguments."""
     return blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()
+
+
+def _always(value: Any) -> Callable[[], Any]:
+    return lambda: value
 
 
 class Signature:
@@ -123,8 +129,7 @@ class Signature:
             elif parameter.default is parameter.empty:
                 fields.append((parameter.name, hint))
             else:
-                default = parameter.default
-                fields.append((parameter.name, hint, msgspec.field(default_factory=lambda kept=default: kept)))
+                fields.append((parameter.name, hint, msgspec.field(default_factory=_always(parameter.default))))
         return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=self._rest is None)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

@@ -48,9 +48,7 @@ class SessionFacts(msgspec.Struct, frozen=True):
         *fixed, info = row
         try:
             told = msgspec.json.decode(info, type=dict[str, Any])
-            return msgspec.convert(
-                {**dict(zip(cls.__struct_fields__, fixed, strict=False)), **told}, cls, strict=False
-            )
+            return msgspec.convert({**dict(zip(cls.__struct_fields__, fixed, strict=False)), **told}, cls, strict=False)
         except msgspec.MsgspecError:
             return cls(*fixed)
 
@@ -211,7 +209,10 @@ def _held_up(facts: Evidence) -> Why | None:
         if shut is not None:
             return shut
     if task.alone:
-        sentence = f"It runs alone, since its process died {task.crashes} times; a worker takes it once it has nothing else in flight."
+        sentence = (
+            f"It must run alone, since its process died {task.crashes} times: "
+            "a worker takes it once it has nothing else in flight."
+        )
         return Why("runs_alone", sentence, {"crashes": task.crashes})
     return None
 
@@ -259,7 +260,9 @@ def _in_key(facts: Evidence) -> Why:
     if key is not None and key.ready_at > facts.now:
         last = facts.attempts[-1] if facts.attempts else None
         after = f": attempt {last.attempt} {last.outcome} with {last.kind}: {_line(last.message)}" if last else ""
-        sentence = f"It is the head of its {named} and waits for its next attempt until {_at(key.ready_at, facts.now)}{after}."
+        sentence = (
+            f"It is the head of its {named} and waits for its next attempt until {_at(key.ready_at, facts.now)}{after}."
+        )
         return Why("retry", sentence, told | {"due_at": key.ready_at})
     return Why("next", f"It is the head of its {named}: a worker takes it at its next claim.", told)
 
@@ -270,7 +273,9 @@ def _in_group(facts: Evidence) -> Why:
     if held is not None:
         return held
     if facts.line_ready_at is not None and facts.line_ready_at > facts.now:
-        sentence = f"The limit group {task.gate!r} was full; it is looked at again at {_at(facts.line_ready_at, facts.now)}."
+        sentence = (
+            f"The limit group {task.gate!r} was full; it is looked at again at {_at(facts.line_ready_at, facts.now)}."
+        )
         return Why("limit_reached", sentence, {"limit": f"g:{task.gate}"})
     sentence = f"It waits for its turn in the limit group {task.gate!r}: a worker takes it at one of its next claims."
     return Why("next", sentence, {"limit": f"g:{task.gate}"})

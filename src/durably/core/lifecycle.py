@@ -221,10 +221,10 @@ def _hook(task: Task, options: Options, reason: str) -> tuple[Draft, ...]:
     if options.on_dead is None:
         return ()
     queue = options.on_dead_queue or full_queue(DEFAULT_NAMESPACE, "default")
-    letter = {"letter": {"id": task.id, "name": task.name, "queue": task.queue, "reason": reason, "attempt": task.attempt}}
-    return (
-        Draft(derived(task.id, task.attempt, "dead", None), options.on_dead, queue, msgspec.json.encode(letter)),
-    )
+    letter = {
+        "letter": {"id": task.id, "name": task.name, "queue": task.queue, "reason": reason, "attempt": task.attempt}
+    }
+    return (Draft(derived(task.id, task.attempt, "dead", None), options.on_dead, queue, msgspec.json.encode(letter)),)
 
 
 def _options(task: Task) -> Options:

@@ -1,4 +1,4 @@
-"""Limits: how many tasks of a group may start now. A token bucket and a count of permits, without a clock of its own."""
+"""Limits: how many tasks of a group may start now. A token bucket and a count of permits, without a clock."""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
         if most < least:
             raise BadOption(f"Retry.exponential: the cap {cap!r} is below the base {base!r}")
         return _checked(
-            cls("exponential", attempts, base=least, factor=factor, cap=most, jitter=jitter, permanent=_names(permanent))
+            cls(
+                "exponential", attempts, base=least, factor=factor, cap=most, jitter=jitter, permanent=_names(permanent)
+            )
         )
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 
 Rows = list[tuple[Any, ...]]
@@ -24,7 +25,7 @@ class Part(NamedTuple):
     """One SQL statement, how many of the arguments it takes, and whether the host's time follows them."""
 
     text: str
-    count: int
+    takes: int
     wants_now: bool
 
 
@@ -128,7 +129,7 @@ def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ..
     for row in rows:
         args = tuple(_json(value).decode() if isinstance(value, list) else value for value in row)
         for part in statement.query.parts:
-            given = args[: part.count]
+            given = args[: part.takes]
             calls.append((part.text, (*given, now) if part.wants_now else given))
     return calls
 
@@ -139,13 +140,13 @@ def array_call(statement: Statement) -> tuple[str, tuple[Any, ...]]:
     return part.text, statement.args
 
 
-class Operation(Generic[T]):
+class Operation(Generic[T_co]):
     """Something to do in one transaction; `steps` begins it anew, so that it can be repeated after a collision."""
 
     __slots__ = ("name", "single", "steps", "writes")
 
     def __init__(
-        self, name: str, steps: Callable[[Queries], Steps[T]], *, writes: bool = True, single: bool = False
+        self, name: str, steps: Callable[[Queries], Steps[T_co]], *, writes: bool = True, single: bool = False
     ) -> None:
         self.name = name
         self.steps = steps

@@ -110,7 +110,9 @@ def claim(
     lanes = _lanes(queues, settings)
     groups: list[tuple[str, str, bool]] = []
     if gates_ready:
-        groups = [(queue, gate, bool(is_line)) for queue, gate, is_line in (yield q("ready_gates", list(queues), GATE_BATCH))]
+        groups = [
+            (queue, gate, bool(is_line)) for queue, gate, is_line in (yield q("ready_gates", list(queues), GATE_BATCH))
+        ]
         groups = [(queue, gate, is_line) for queue, gate, is_line in groups if queue in lanes]
     names = {f"q:{lane.queue}" for lane in lanes.values() if lane.limited} | {f"g:{gate}" for _, gate, _ in groups}
     keeper = yield from _lock_gates(q, sorted(names), now, room)
@@ -154,7 +156,7 @@ def _lock_gates(q: Queries, names: list[str], now: int, room: int) -> Steps[Gate
     if known:
         gates = [Gate(*row) for row in (yield q("lock_gates", sorted(known)))]
         # The locks are held before the permits are counted, so no other claim's permit is missed.
-        in_use = dict((yield q("count_permits", [gate.name for gate in gates])) if gates else [])
+        in_use: dict[str, int] = dict((yield q("count_permits", [gate.name for gate in gates])) if gates else [])
         locked = {gate.name: (gate, allowance(gate, in_use.get(gate.name, 0), now, room)) for gate in gates}
     return Gatekeeper(locked, set(names) - known, now)
 
@@ -356,11 +358,20 @@ def _settle_gates(q: Queries, keeper: Gatekeeper, now: int) -> Steps[None]:
         )
 
 
-@operation(writes=False)
-def next_due(q: Queries, queues: Sequence[str]) -> Steps[tuple[int | None, int]]:
-    """When something will fall due, and what time it is now, both by the store's clock."""
-    [(due, now)] = yield q("next_due", list(queues))
-    return due, now
+class Due(msgspec.Struct, frozen=True, gc=False):
+    """When something will fall due, by the store's clock."""
+
+    delayed: int | None
+    turns: int | None
+    """The first key in backoff, or limit group that was full."""
+    now: int
+
+
+@operation(writes=False, single=True)
+def next_due(q: Queries, queues: Sequence[str]) -> Steps[Due]:
+    """When it is worth looking again."""
+    [row] = yield q("next_due", list(queues))
+    return Due(*row)
 
 
 @operation(single=True)

@@ -107,9 +107,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
     return applied
 
 
-def _give_back_keys(
-    q: Queries, changes: Sequence[Change], held: dict[Key, tuple[str, int, str | None]]
-) -> Steps[None]:
+def _give_back_keys(q: Queries, changes: Sequence[Change], held: dict[Key, tuple[str, int, str | None]]) -> Steps[None]:
     """A key whose head is settled becomes ready for its next task, waits, pauses, or goes when nothing is left."""
     touched: dict[Key, Change] = {}
     for change in changes:

@@ -39,17 +39,15 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 @operation(writes=False)
-def ended(q: Queries, ids: list[str]) -> Steps[list[Task]]:
-    """Those of the tasks that have ended: what waiters ask for, many of them at once."""
-    rows = yield q("ended", ids)
-    return [restore(row) for row in rows]
-
-
-@operation(writes=False)
-def remembered(q: Queries, ids: list[str]) -> Steps[list[Memory]]:
-    """What unique keys still know of tasks whose history is gone."""
-    rows = yield q("remembered", ids)
-    return [Memory(*row) for row in rows]
+def watch(q: Queries, ids: list[str]) -> Steps[tuple[dict[str, Task | Memory], set[str]]]:
+    """How those of the tasks ended that have, and which are still live: what waiters ask, many of them at once."""
+    found = yield from fetch(q, ids)
+    endings: dict[str, Task | Memory] = {task.id: task for task in found if task.ended}
+    live = {task.id for task in found if not task.ended}
+    lost = [task_id for task_id in ids if task_id not in endings and task_id not in live]
+    if lost:
+        endings |= {row[0]: Memory(*row) for row in (yield q("remembered", lost))}
+    return endings, live
 
 
 @operation(writes=False)
@@ -159,7 +157,7 @@ def evidence(q: Queries, task_id: str) -> Steps[Evidence | None]:
     known = [SessionFacts.of(row) for row in (yield q("sessions"))]
     limits = {row[0]: Gate(*row) for row in (yield q("gates"))}
     wanted = [name for name in (f"q:{task.queue}", f"g:{task.gate}") if name in limits]
-    permits = dict((yield q("count_permits", wanted)) if wanted else [])
+    permits: dict[str, int] = dict((yield q("count_permits", wanted)) if wanted else [])
     key: KeyFacts | None = None
     head: Task | None = None
     if task.key is not None and not task.ended:

@@ -13,6 +13,12 @@ def open_session(q: Queries, session: str, lease: int, host: str, pid: int, info
 
 
 @operation(single=True)
+def describe_session(q: Queries, session: str, info: str) -> Steps[None]:
+    """Change what the session says about itself."""
+    yield q("describe_session", session, info)
+
+
+@operation(single=True)
 def beat(q: Queries, session: str, lease: int) -> Steps[bool]:
     """Renew the session; False when it is no longer live, which is the only way to lose it."""
     rows = yield q("beat", session, lease)

@@ -246,7 +246,8 @@ SELECT queue, ?1::text FROM unnest(?2::text[]) AS d(queue)
 DELETE FROM durably.sleepers WHERE session = ?1::text
 
 -- :next_due
-SELECT least((SELECT min(ready_at) FROM durably.tasks WHERE state = 'delayed'),
-             (SELECT min(ready_at) FROM durably.keys WHERE state = 'ready' AND queue = ANY(?1::text[])),
+-- When the next delayed task falls due, when the next key or line does, and what time it is.
+SELECT (SELECT min(ready_at) FROM durably.tasks WHERE state = 'delayed'),
+       least((SELECT min(ready_at) FROM durably.keys WHERE state = 'ready' AND queue = ANY(?1::text[])),
              (SELECT min(ready_at) FROM durably.lines WHERE queue = ANY(?1::text[]))),
        (SELECT durably.now())

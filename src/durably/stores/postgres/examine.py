@@ -21,13 +21,17 @@ def examine(connection: psycopg.Connection[tuple[Any, ...]], schema: str, pendin
         findings.append(
             Finding(setting, "ok", f"{setting}={value}")
             if value == good
-            else Finding(setting, "error", f"{setting}={value}: a crash can lose or corrupt data", f"set {setting} = on")
+            else Finding(
+                setting, "error", f"{setting}={value}: a crash can lose or corrupt data", f"set {setting} = on"
+            )
         )
     value = _one(connection, "SHOW synchronous_commit")
     findings.append(
         Finding("durability", "ok", f"synchronous_commit={value}: a commit survives power loss")
         if value != "off"
-        else Finding("durability", "error", "synchronous_commit=off: accepted tasks can be lost in a crash", "set it to on")
+        else Finding(
+            "durability", "error", "synchronous_commit=off: accepted tasks can be lost in a crash", "set it to on"
+        )
     )
     findings.append(
         Finding("schema", "error", f"{len(pending)} migrations to apply in schema {schema!r}", "run `durably migrate`")

@@ -257,7 +257,9 @@ class PostgresStore:
     def told(self, error: psycopg.Error) -> Exception:
         """The error in our own words: what happened, where, and what to do next."""
         where, what = self.address, _first(error)
-        if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName | psycopg.errors.UndefinedFunction):
+        if isinstance(
+            error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName | psycopg.errors.UndefinedFunction
+        ):
             return SchemaOutdated(f"{where} has no Durably schema {self.schema!r}: run `durably migrate` ({what})")
         if isinstance(error, psycopg.errors.DiskFull):
             return StoreUnavailable(f"{where}: the disk is full: free some space, nothing that was accepted is lost")

@@ -4,6 +4,9 @@
 INSERT INTO durably.sessions (id, state, started_at, beat_at, expires_at, host, pid, info)
 SELECT ?1::text, 'live', now, now, now + ?2::bigint, ?3::text, ?4::bigint, ?5::text FROM (SELECT durably.now() AS now) n
 
+-- :describe_session
+UPDATE durably.sessions SET info = ?2::text WHERE id = ?1::text
+
 -- :beat
 UPDATE durably.sessions SET beat_at = n.now, expires_at = n.now + ?2::bigint
   FROM (SELECT durably.now() AS now) n

@@ -187,8 +187,9 @@ DELETE FROM durably_unique_keys
  WHERE task IN (SELECT value FROM json_each(?1)) AND scope IN (SELECT value FROM json_each(?2))
 
 -- :next_due
-SELECT min(ready_at), :now
-  FROM (SELECT min(ready_at) AS ready_at FROM durably_tasks WHERE state = 'delayed'
-        UNION ALL SELECT min(ready_at) FROM durably_keys
-                   WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
-        UNION ALL SELECT min(ready_at) FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?1)))
+SELECT (SELECT min(ready_at) FROM durably_tasks WHERE state = 'delayed'),
+       (SELECT min(ready_at)
+          FROM (SELECT min(ready_at) AS ready_at FROM durably_keys
+                 WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
+                UNION ALL SELECT min(ready_at) FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?1)))),
+       :now

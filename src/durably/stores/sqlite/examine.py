@@ -21,7 +21,9 @@ def examine(connection: sqlite3.Connection, path: str, pending: list[str]) -> li
     findings.append(
         Finding("durability", "ok", f"synchronous={synchronous}: a commit survives power loss")
         if synchronous in ("FULL", "EXTRA")
-        else Finding("durability", "error", f"synchronous={synchronous}", "use FULL, or commits are lost with the power")
+        else Finding(
+            "durability", "error", f"synchronous={synchronous}", "use FULL, or commits are lost with the power"
+        )
     )
     findings.append(
         Finding("schema", "error", f"{len(pending)} migrations to apply", "run `durably migrate`")

@@ -4,6 +4,9 @@
 INSERT INTO durably_sessions (id, state, started_at, beat_at, expires_at, host, pid, info)
 VALUES (?1, 'live', :now, :now, :now + ?2, ?3, ?4, ?5)
 
+-- :describe_session
+UPDATE durably_sessions SET info = ?2 WHERE id = ?1
+
 -- :beat
 UPDATE durably_sessions SET beat_at = :now, expires_at = :now + ?2 WHERE id = ?1 AND state = 'live' RETURNING beat_at
 

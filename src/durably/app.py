@@ -1,0 +1,251 @@
+"""The application's face: declares tasks, enqueues many at once, runs workers, and gives operators their handles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
+
+from durably.client.definition import Call, Definition
+from durably.client.engine import Bulk, Engine
+from durably.client.handle import Handle
+from durably.client.operators import Dead, Keys, Limits, Queues, Sessions, Tasks
+from durably.core.codec import PAYLOAD_LIMIT, Codec
+from durably.core.explain import Why
+from durably.core.ids import Ids
+from durably.core.moment import Clock, Duration
+from durably.core.options import CallOptions, DeclaredOptions, Settings, queue_name, settings, text
+from durably.core.task import DEFAULT_NAMESPACE, Draft, full_queue
+from durably.errors import BadOption, DurablyError
+from durably.observe.events import Events
+from durably.stores.open import open_store
+from durably.stores.protocol import Store
+from durably.worker.worker import Worker, WorkerOptions, worker_options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Durably:
+    """Tasks that survive anything, in one store.
+
+    `Durably("sqlite:///shop.db")` keeps them in a file, `Durably("postgresql://...")` in a database server; the
+    semantics are the same.
+    """
+
+    def __init__(
+        self,
+        url: str | Store = "sqlite:///durably.db",
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+        schema: str = "durably",
+        listen_url: str | None = None,
+        codec: Codec | None = None,
+        payload_limit: int = PAYLOAD_LIMIT,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.store = open_store(url, schema=schema, listen_url=listen_url, clock=clock) if isinstance(url, str) else url
+        self.namespace = queue_name(namespace, "namespace")
+        self._engine = Engine(self.store, clock=clock, ids=ids, codec=codec, payload_limit=payload_limit)
+        self._definitions: dict[str, Definition[..., Any]] = {}
+        self.tasks = Tasks(self._engine, namespace)
+        self.dead = Dead(self._engine, namespace)
+        self.queues = Queues(self._engine, namespace)
+        self.limits = Limits(self._engine, namespace)
+        self.keys = Keys(self._engine, namespace)
+        self.sessions = Sessions(self._engine, namespace)
+
+    @property
+    def events(self) -> Events:
+        """Subscribe here to one event for every transition."""
+        return self._engine.events
+
+    @property
+    def definitions(self) -> Mapping[str, Definition[..., Any]]:
+        """The declared tasks by name; aliases are listed too."""
+        return self._definitions
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Definition[P, R]: ...
+
+    @overload
+    def task(
+        self, /, *, name: str | None = None, aliases: tuple[str, ...] = (), **options: Unpack[DeclaredOptions]
+    ) -> Declare: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        aliases: tuple[str, ...] = (),
+        **options: Unpack[DeclaredOptions],
+    ) -> Any:
+        """Declare a task: an async function runs on the event loop, a plain one in a thread.
+
+        Its name is the function's, or `name`; `aliases` are names that it had before, under which tasks may still wait.
+        """
+        declare = Declare(self, name, aliases, options)
+        return declare if function is None else declare(function)
+
+    def declare(
+        self, function: Callable[..., Any], name: str | None, aliases: tuple[str, ...], options: DeclaredOptions
+    ) -> Definition[..., Any]:
+        """What `task` does, without the decorator."""
+        chosen = text(name or getattr(function, "__name__", ""), "task name")
+        declared = settings(Settings(namespace=self.namespace), cast(CallOptions, options))
+        definition: Definition[..., Any] = Definition(self._engine, function, chosen, declared)
+        for known in (chosen, *aliases):
+            if known in self._definitions:
+                raise BadOption(f"a task named {known!r} is already declared; give one of them another name=")
+            self._definitions[text(known, "task name")] = definition
+        return definition
+
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, within: Any = None) -> Bulk:
+        """Accept any number of calls, in batches, in constant memory.
+
+        Without `within`, each batch is a transaction of its own: after an error those before it are accepted.
+        """
+        return self._engine.accept_many(self._drafts(calls), within)
+
+    async def aenqueue_many(self, calls: Iterable[Call[Any]], *, within: Any = None) -> Bulk:
+        """The asynchronous twin of enqueue_many."""
+        return await self._engine.aaccept_many(self._drafts(calls), within)
+
+    def _drafts(self, calls: Iterable[Call[Any]]) -> Iterable[Draft]:
+        for call in calls:
+            if not isinstance(call, Call):
+                raise BadOption(f"enqueue_many takes task.call(...), not {call!r}")
+            if call.within is not None:
+                raise BadOption("enqueue_many: give within= to enqueue_many itself, for all calls")
+            yield call.draft()
+
+    def handle(self, task_id: str) -> Handle[Any]:
+        """A handle on any task by its id; its result can be read only through its declaration's own `handle`."""
+        return Handle(self._engine, task_id)
+
+    def why(self, task_id: str) -> Why:
+        """Why a task is not running, or not done."""
+        return self.handle(task_id).why()
+
+    async def awhy(self, task_id: str) -> Why:
+        """Why a task is not running, or not done."""
+        return await self.handle(task_id).awhy()
+
+    def served_queues(self, queues: Iterable[str] | None = None) -> tuple[str, ...]:
+        """The full names of the queues that a worker serves: those given, or those of the declared tasks."""
+        if queues is not None:
+            return tuple(name if "/" in name else full_queue(self.namespace, name) for name in queues)
+        declared = {definition.home_queue for definition in self._definitions.values()}
+        return tuple(sorted({full_queue(self.namespace, "default"), *declared}))
+
+    def worker(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 100,
+        lease: Duration = 30.0,
+        heartbeat: Duration | None = None,
+        poll: Duration = 1.0,
+        grace: Duration = 25.0,
+        stuck_limit: int | None = None,
+        recycle: bool = False,
+    ) -> Worker:
+        """A worker for this application; `run_worker` is the short way."""
+        options = worker_options(
+            self.served_queues(queues),
+            concurrency=concurrency,
+            lease=lease,
+            heartbeat=heartbeat,
+            poll=poll,
+            grace=grace,
+            stuck_limit=stuck_limit,
+        )
+        return Worker(self._engine, self._definitions, options, recycle=recycle)
+
+    async def run_worker(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 100,
+        lease: Duration = 30.0,
+        heartbeat: Duration | None = None,
+        poll: Duration = 1.0,
+        grace: Duration = 25.0,
+        stuck_limit: int | None = None,
+    ) -> None:
+        """Run a worker inside this event loop until it is cancelled: in a web application's lifespan, for example."""
+        await self.worker(
+            queues=queues,
+            concurrency=concurrency,
+            lease=lease,
+            heartbeat=heartbeat,
+            poll=poll,
+            grace=grace,
+            stuck_limit=stuck_limit,
+        ).run()
+
+    def tick(self, limit: int = 1000) -> int:
+        """One round in this process, for tests: every task that is due runs once at most; how many ran."""
+        return _synchronously(self.atick(limit))
+
+    async def atick(self, limit: int = 1000) -> int:
+        """The asynchronous twin of tick."""
+        options = WorkerOptions(self.served_queues(), concurrency=limit)
+        return await Worker(self._engine, self._definitions, options).one_pass(limit)
+
+    def drain(self) -> int:
+        """Rounds until one finds nothing to run; how many attempts that were. What is delayed stays."""
+        return _synchronously(self.adrain())
+
+    async def adrain(self) -> int:
+        """The asynchronous twin of drain."""
+        total = 0
+        while ran := await self.atick():
+            total += ran
+        return total
+
+    def migrate(self) -> list[str]:
+        """Bring the store's schema up to date; the migrations that were applied."""
+        return self.store.migrate()
+
+    def close(self) -> None:
+        """Close the store's connections."""
+        self.store.close()
+
+    async def aclose(self) -> None:
+        """Close the store's connections."""
+        await self.store.aclose()
+
+
+class Declare:
+    """The decorator that `app.task(...)` answers; typed for coroutines and plain functions alike."""
+
+    def __init__(self, app: Durably, name: str | None, aliases: tuple[str, ...], options: DeclaredOptions) -> None:
+        self._app = app
+        self._name = name
+        self._aliases = aliases
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Definition[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Definition[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        return self._app.declare(function, self._name, self._aliases, self._options)
+
+
+def _synchronously(doing: Coroutine[Any, Any, int]) -> int:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(doing)
+    doing.close()
+    raise DurablyError("an event loop is already running here: use the asynchronous twin, `await app.atick()`")

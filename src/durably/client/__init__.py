@@ -1,0 +1,1 @@
+"""What an application says to the store: enqueue, handles, dead letters, queues, keys. Written once, two faces."""

@@ -1,0 +1,155 @@
+"""The client's engine room: drafts from calls, acceptance, and the parts that handles and operators share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from durably.client.intake import Answers, Intake
+from durably.client.waiting import Waiters
+from durably.core.codec import PAYLOAD_LIMIT, Codec, Plain, fingerprint
+from durably.core.ids import Ids, derived
+from durably.core.moment import Clock, HostClock, micros, seconds
+from durably.core.options import Settings
+from durably.core.task import Draft, pack_options
+from durably.errors import BadOption, BadPayload, Conflict
+from durably.observe.events import Event, Events
+from durably.stores.operations.accept import accept
+from durably.stores.protocol import Store
+
+BULK = 1000
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """What `enqueue_many` did."""
+
+    accepted: int
+    existing: int
+    """Those whose unique key was already held by a task with the same arguments."""
+
+
+class Engine:
+    """Everything that a declared task needs in order to be enqueued."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        codec: Codec | None = None,
+        payload_limit: int = PAYLOAD_LIMIT,
+    ) -> None:
+        self.store = store
+        self.clock = clock or HostClock()
+        self.ids = ids or Ids(self.clock)
+        self.codec = codec or Plain()
+        self.events = Events()
+        self.waiters = Waiters(store)
+        self.payload_limit = payload_limit
+        self._intake = Intake(store)
+
+    def payload(self, name: str, plain: bytes) -> bytes:
+        """The encoded arguments as they are stored."""
+        data = self.codec.encode(plain)
+        if len(data) > self.payload_limit:
+            raise BadPayload(
+                f"the arguments of task {name!r} take {len(data):,} bytes, and the limit is {self.payload_limit:,}: "
+                "store the data elsewhere and pass a reference, or raise payload_limit"
+            )
+        return data
+
+    def draft(self, name: str, settings: Settings, payload: bytes, plain: bytes, task_id: str | None = None) -> Draft:
+        """The draft of one call; `plain` is what the unique fingerprint is made of, before any encryption."""
+        unique = settings.unique
+        anchor = settings.key or (unique.key if unique is not None else None)
+        return Draft(
+            task_id or self.ids.task(anchor),
+            name,
+            settings.full_queue,
+            payload,
+            settings.priority,
+            settings.due_in,
+            settings.at,
+            settings.key,
+            settings.policy,
+            settings.gate,
+            settings.packed,
+            settings.tags,
+            settings.once,
+            settings.expires,
+            None if unique is None else str(unique.scope),
+            None if unique is None else unique.key,
+            None if unique is None else fingerprint(name, plain),
+            None if unique is None or unique.period is None else micros(seconds(unique.period)),
+        )
+
+    def respawn(self, draft: Draft, task_id: str, attempt: int, index: int) -> Draft:
+        """The draft as the successor of an attempt: its id follows from it, so a repeated commit inserts nothing."""
+        if draft.unique_scope is not None:
+            raise BadOption("then(): a successor cannot have a unique key; it is accepted exactly once anyway")
+        return msgspec.structs.replace(draft, id=derived(task_id, attempt, index, draft.key))
+
+    def accept(self, drafts: Sequence[Draft], within: Any) -> Answers:
+        """Accept the drafts, in the caller's transaction if one is given."""
+        if within is None:
+            return self._told(drafts, self._intake.submit(drafts))
+        return self._told(drafts, self.store.caller(within).run(accept(drafts)))
+
+    async def aaccept(self, drafts: Sequence[Draft], within: Any) -> Answers:
+        """The asynchronous twin."""
+        if within is None:
+            return self._told(drafts, await self._intake.asubmit(drafts))
+        return self._told(drafts, await self.store.caller(within).arun(accept(drafts)))
+
+    def accept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
+        """Accept any number of drafts in batches; no more than one batch is in memory."""
+        accepted = existing = 0
+        for batch in _batches(drafts):
+            new, old = _counted(self.accept(batch, within))
+            accepted, existing = accepted + new, existing + old
+        return Bulk(accepted, existing)
+
+    async def aaccept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
+        """The asynchronous twin."""
+        accepted = existing = 0
+        for batch in _batches(drafts):
+            new, old = _counted(await self.aaccept(batch, within))
+            accepted, existing = accepted + new, existing + old
+        return Bulk(accepted, existing)
+
+    def _told(self, drafts: Sequence[Draft], answers: Answers) -> Answers:
+        if self.events.observed:
+            for draft, answer in zip(drafts, answers, strict=True):
+                if not isinstance(answer, Conflict) and not answer.existing:
+                    self.events.emit(Event("enqueued", draft.id, draft.name, draft.queue))
+        return answers
+
+
+def override_options(settings: Settings, declared: Settings) -> Settings:
+    """Settings whose per-call retry and timeout travel with the task; the declared ones stay with the code."""
+    retry = settings.retry if settings.retry is not declared.retry else None
+    timeout = settings.timeout if settings.timeout != declared.timeout else None
+    if retry is None and timeout is None:
+        return settings
+    if retry is not None and retry.function is not None:
+        raise BadOption("Retry.custom works in the declaration only: a function cannot travel with a task")
+    options = msgspec.structs.replace(settings.options, retry=retry, timeout=timeout)
+    return msgspec.structs.replace(settings, options=options, packed=pack_options(options))
+
+
+def _batches(drafts: Iterable[Draft]) -> Iterable[list[Draft]]:
+    source = iter(drafts)
+    while batch := list(itertools.islice(source, BULK)):
+        yield batch
+
+
+def _counted(answers: Answers) -> tuple[int, int]:
+    for answer in answers:
+        if isinstance(answer, Conflict):
+            raise answer
+    existing = sum(1 for answer in answers if not isinstance(answer, Conflict) and answer.existing)
+    return len(answers) - existing, existing

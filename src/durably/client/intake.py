@@ -1,0 +1,196 @@
+"""Coalescing: concurrent `enqueue` calls of one process share one statement, and nobody waits for a timer.
+
+Whoever arrives while nothing is being written writes at once; those who arrive meanwhile are written together next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from durably.core.task import Draft
+from durably.errors import Conflict, DurablyError, StoreRejected, StoreUnavailable
+from durably.stores.operations.accept import Accepted, accept
+from durably.stores.protocol import Store
+
+BATCH = 1000
+TRIES = 3
+
+Answers = list[Accepted | Conflict]
+
+
+class _Waiting:
+    __slots__ = ("answers", "drafts", "error", "lead", "signal")
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self.drafts = drafts
+        self.answers: Answers = []
+        self.error: BaseException | None = None
+        self.lead = False
+        self.signal: threading.Event | None = None
+
+
+class Intake:
+    """The way of new tasks into the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._busy = False
+        self._queue: list[_Waiting] = []
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopIntake] = WeakKeyDictionary()
+
+    def submit(self, drafts: Sequence[Draft]) -> Answers:
+        """Accept the drafts; several threads at once share a transaction."""
+        mine = _Waiting(drafts)
+        with self._lock:
+            self._queue.append(mine)
+            mine.lead = not self._busy
+            if mine.lead:
+                self._busy = True
+            else:
+                mine.signal = threading.Event()
+        if mine.signal is not None:
+            mine.signal.wait()
+        if mine.lead:
+            self._lead()
+        if mine.error is not None:
+            raise mine.error
+        return mine.answers
+
+    async def asubmit(self, drafts: Sequence[Draft]) -> Answers:
+        """Accept the drafts; several coroutines at once share a transaction."""
+        loop = asyncio.get_running_loop()
+        intake = self._loops.get(loop)
+        if intake is None:
+            intake = self._loops[loop] = _LoopIntake(self._store)
+        return await intake.submit(drafts)
+
+    def _lead(self) -> None:
+        """Write one batch, then hand the lead to the first who came meanwhile."""
+        with self._lock:
+            batch, self._queue = _split(self._queue)
+        _write(self._store, batch)
+        with self._lock:
+            heir = self._queue[0] if self._queue else None
+            if heir is None:
+                self._busy = False
+            else:
+                heir.lead = True
+        for waiting in batch:
+            if waiting.signal is not None:
+                waiting.signal.set()
+        if heir is not None and heir.signal is not None:
+            heir.signal.set()
+
+
+def _split(queue: list[_Waiting]) -> tuple[list[_Waiting], list[_Waiting]]:
+    size = 0
+    for index, waiting in enumerate(queue):
+        size += len(waiting.drafts)
+        if size >= BATCH:
+            return queue[: index + 1], queue[index + 1 :]
+    return queue, []
+
+
+def _write(store: Store, batch: list[_Waiting]) -> None:
+    drafts = [draft for waiting in batch for draft in waiting.drafts]
+    try:
+        answers = _persist(store, drafts)
+    except StoreRejected as error:
+        if len(batch) == 1:
+            batch[0].error = error
+        else:
+            for waiting in batch:
+                _write(store, [waiting])
+        return
+    except BaseException as error:
+        for waiting in batch:
+            waiting.error = error
+        return
+    _hand_out(batch, answers)
+
+
+def _hand_out(batch: list[_Waiting], answers: Answers) -> None:
+    place = 0
+    for waiting in batch:
+        waiting.answers = answers[place : place + len(waiting.drafts)]
+        place += len(waiting.drafts)
+
+
+def _persist(store: Store, drafts: list[Draft]) -> Answers:
+    """After a broken connection nobody knows whether the commit landed: the same ids are sent again."""
+    for attempt in range(TRIES):
+        try:
+            return store.run(accept(drafts, again=attempt > 0))
+        except StoreUnavailable:
+            if attempt == TRIES - 1:
+                raise
+    raise AssertionError
+
+
+class _LoopIntake:
+    """The same for one event loop, where a flag does what a lock does between threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: list[tuple[_Waiting, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def submit(self, drafts: Sequence[Draft]) -> Answers:
+        mine = _Waiting(drafts)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((mine, done))
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write_all(), name="durably-intake")
+        # The writer goes on if this caller is cancelled: what it has begun to accept is accepted.
+        await done
+        if mine.error is not None:
+            raise mine.error
+        return mine.answers
+
+    async def _write_all(self) -> None:
+        try:
+            while self._queue:
+                batch, rest = _split([waiting for waiting, _ in self._queue])
+                futures = [future for _, future in self._queue[: len(batch)]]
+                self._queue = self._queue[len(self._queue) - len(rest) :]
+                await self._write(batch)
+                for future in futures:
+                    if not future.done():
+                        future.set_result(None)
+        finally:
+            self._writer = None
+            for waiting, future in self._queue:
+                waiting.error = DurablyError("the event loop was stopped before the task could be accepted")
+                if not future.done():
+                    future.set_result(None)
+            self._queue = []
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        drafts = [draft for waiting in batch for draft in waiting.drafts]
+        try:
+            answers = await self._persist(drafts)
+        except StoreRejected as error:
+            if len(batch) == 1:
+                batch[0].error = error
+            else:
+                for waiting in batch:
+                    await self._write([waiting])
+            return
+        except Exception as error:
+            for waiting in batch:
+                waiting.error = error
+            return
+        _hand_out(batch, answers)
+
+    async def _persist(self, drafts: list[Draft]) -> Answers:
+        for attempt in range(TRIES):
+            try:
+                return await self._store.arun(accept(drafts, again=attempt > 0))
+            except StoreUnavailable:
+                if attempt == TRIES - 1:
+                    raise
+        raise AssertionError

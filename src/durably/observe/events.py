@@ -1,0 +1,56 @@
+"""One event for every transition: what metrics, traces and tests listen to."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+log = logging.getLogger("durably.events")
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """Something happened. `kind` says what; the rest is there when it applies."""
+
+    kind: str
+    task: str = ""
+    name: str = ""
+    queue: str = ""
+    attempt: int = 0
+    session: str | None = None
+    duration: float = 0.0
+    """Seconds that the attempt ran."""
+    delay: float = 0.0
+    """Seconds until it is tried again."""
+    reason: str | None = None
+    error: str | None = None
+    count: int = 1
+
+
+Subscriber = Callable[[Event], Any]
+
+
+class Events:
+    """Hands every event to every subscriber; a subscriber that fails harms nobody."""
+
+    def __init__(self) -> None:
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber` with every event from now on, in the thread where it happens; the answer unsubscribes."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    @property
+    def observed(self) -> bool:
+        """Whether anyone listens, so that an event need not be made for nobody."""
+        return bool(self._subscribers)
+
+    def emit(self, event: Event) -> None:
+        for subscriber in self._subscribers:
+            try:
+                subscriber(event)
+            except Exception:
+                log.exception("an event subscriber failed on %s", event.kind)

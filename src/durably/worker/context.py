@@ -1,0 +1,125 @@
+"""`current()`: what a running handler can know about itself, and say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+from durably.client.definition import Call
+from durably.client.engine import Engine
+from durably.client.info import Progress, readable
+from durably.core.task import Draft, Task, clean
+from durably.errors import BadOption, DurablyError, SessionLost
+from durably.stores.operations.commit import set_progress
+
+_current: ContextVar[Context] = ContextVar("durably_current")
+
+
+def current() -> Context:
+    """The task that is running here; only a handler has one."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise DurablyError("current() works only inside a running task") from None
+
+
+class Context:
+    """One attempt of one task, from the inside."""
+
+    def __init__(self, engine: Engine, task: Task, deadline: float | None, noted: Callable[[Context], None]) -> None:
+        self._engine = engine
+        self._task = task
+        self._noted = noted
+        self._cancelled = threading.Event()
+        self._spawned: list[Draft] = []
+        self.deadline = deadline
+        """When the attempt will be timed out, on the monotonic clock; None without a timeout."""
+        self.pending_progress: str | None = None
+        self.cancel_reason: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The task's id: the same at every attempt, so it can serve as an idempotency key."""
+        return self._task.id
+
+    @property
+    def name(self) -> str:
+        return self._task.name
+
+    @property
+    def queue(self) -> str:
+        return self._task.queue
+
+    @property
+    def key(self) -> str | None:
+        return self._task.key
+
+    @property
+    def attempt(self) -> int:
+        """The lifetime number of this attempt, from 1."""
+        return self._task.attempt
+
+    @property
+    def token(self) -> int:
+        """The fence token: it rises with every claim, so a system that remembers the highest can refuse a zombie."""
+        return self._task.token
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether someone asked for the task to be cancelled. Threads should look here now and then."""
+        return self._cancelled.is_set()
+
+    @property
+    def details(self) -> Any:
+        """What an earlier attempt saved, or None."""
+        return readable(self._task.details, self._engine.codec)
+
+    def progress(self, fraction: float | None = None, message: str = "") -> None:
+        """Say how far it has come. It is written soon, in the background; the last word counts."""
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise BadOption(f"progress: {fraction!r} must be from 0 to 1")
+        self.pending_progress = msgspec.json.encode(Progress(fraction, clean(message, 500))).decode()
+        self._noted(self)
+
+    def save(self, details: Any) -> None:
+        """Keep details for the next attempt; they are durable when this returns. For handlers in threads."""
+        self._kept(self._engine.store.run(self._saving(details)), details)
+
+    async def asave(self, details: Any) -> None:
+        """Keep details for the next attempt; they are durable when this returns."""
+        self._kept(await self._engine.store.arun(self._saving(details)), details)
+
+    def then(self, call: Call[Any]) -> str:
+        """Enqueue a successor that is accepted with this task's completion, or not at all; its id."""
+        draft = self._engine.respawn(call.draft(), self._task.id, self._task.attempt, len(self._spawned))
+        self._spawned.append(draft)
+        return draft.id
+
+    @property
+    def successors(self) -> tuple[Draft, ...]:
+        """What `then` was called with."""
+        return tuple(self._spawned)
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Raise the cancel flag."""
+        self.cancel_reason = reason
+        self._cancelled.set()
+
+    def _saving(self, details: Any) -> Any:
+        data = self._engine.payload(self._task.name, msgspec.json.encode(details))
+        return set_progress(self._task.id, self._task.token, None, data)
+
+    def _kept(self, kept: bool, details: Any) -> None:
+        if not kept:
+            raise SessionLost(f"task {self._task.id} belongs to another worker by now: its details were not saved")
+        data = self._engine.codec.encode(msgspec.json.encode(details))
+        self._task = msgspec.structs.replace(self._task, details=data)
+
+
+def enter(context: Context) -> None:
+    """Make it the current one in this contextvars context."""
+    _current.set(context)

@@ -1,0 +1,150 @@
+"""Running one attempt: decode, call, and put a name to what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from durably.client.definition import Definition
+from durably.client.engine import Engine
+from durably.core import lifecycle
+from durably.core.codec import encode
+from durably.core.moment import micros, seconds
+from durably.core.retry import DEFAULT_RETRY, Retry
+from durably.core.task import Failure, Options, Task, unpack_options
+from durably.errors import BadOption, BadPayload, Discard, Permanent, RetryAfter, Snooze
+from durably.worker.context import Context, enter
+from durably.worker.report import Decide, Report
+
+log = logging.getLogger("durably.execute")
+
+AnyDefinition = Definition[..., Any]
+
+
+class Attempt:
+    """One attempt in flight."""
+
+    __slots__ = ("context", "definition", "done", "finished", "interrupted", "options", "started", "task", "timeout")
+
+    def __init__(
+        self, task: Task, definition: AnyDefinition, options: Options, context: Context, started: float
+    ) -> None:
+        self.task = task
+        self.definition = definition
+        self.options = options
+        self.context = context
+        self.started = started
+        self.finished = False
+        """Whether its outcome is known; a thread that was timed out may still run."""
+        self.interrupted: str | None = None
+        """Why the worker interrupted it: timeout, cancel, release or lost."""
+        self.timeout = options.timeout if options.timeout is not None else definition.settings.timeout
+        self.done: asyncio.Task[None] | None = None
+
+    @property
+    def retry(self) -> Retry:
+        """The policy that decides about its failure: the call's, else the declaration's."""
+        return self.options.retry or self.definition.settings.retry or DEFAULT_RETRY
+
+
+class Executor:
+    """Runs handlers: coroutines on the loop, plain functions in threads."""
+
+    def __init__(self, engine: Engine, threads: int, chance: random.Random) -> None:
+        self._engine = engine
+        self._chance = chance
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="durably-task")
+
+    async def run(self, attempt: Attempt) -> Any:
+        """Call the handler; what it returns or raises is the caller's to judge."""
+        args, kwargs = attempt.definition.signature.decode(self._engine.codec.decode(attempt.task.payload))
+        enter(attempt.context)
+        if attempt.definition.is_async:
+            return await attempt.definition.function(*args, **kwargs)
+        context = contextvars.copy_context()
+        call: Callable[[], Any] = lambda: context.run(attempt.definition.function, *args, **kwargs)  # noqa: E731
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def returned(self, attempt: Attempt, value: Any, ran: float) -> Report:
+        """The handler returned: the task is done, if its result can be kept."""
+        try:
+            result = None
+            if value is not None:
+                result = self._engine.payload(attempt.task.name, encode(value, f"the result of {attempt.task.name!r}"))
+        except BadPayload as error:
+            return self.failed(attempt, Failure.of(error, permanent=True), ran)
+        spawned, retention, took = attempt.context.successors, attempt.options.retention, micros(ran)
+        decide: Decide = lambda task: lifecycle.complete(  # noqa: E731
+            task, result, retention=retention, spawned=spawned, ran=took
+        )
+        return Report(attempt.task, decide, "completed", ran)
+
+    def raised(self, attempt: Attempt, error: BaseException, ran: float) -> Report:
+        """The handler raised: what it asked for, or a failure."""
+        task = attempt.task
+        try:
+            match error:
+                case Snooze():
+                    wait = seconds(error.delay, "Snooze")
+                    return Report(task, lambda current: lifecycle.snooze(current, wait), "snoozed", ran)
+                case Discard():
+                    reason = str(error)
+                    return Report(task, lambda current: lifecycle.discard(current, reason), "discarded", ran)
+                case RetryAfter():
+                    failure = Failure.of(error, retry_after=seconds(error.delay, "RetryAfter"))
+                case Permanent():
+                    failure = Failure.of(error, permanent=True)
+                case _:
+                    failure = Failure.of(error, permanent=attempt.retry.is_permanent(error))
+        except BadOption as complaint:
+            failure = Failure.of(complaint)
+        return self.failed(attempt, failure, ran)
+
+    def failed(self, attempt: Attempt, failure: Failure, ran: float, outcome: str = "failed") -> Report:
+        """The attempt failed: the policy decides."""
+        retry, jitter, took = attempt.retry, self._chance.random(), micros(ran)
+
+        def decide(task: Task) -> Any:
+            try:
+                return lifecycle.fail(task, failure, retry, jitter, ran=took, outcome=outcome)
+            except Exception as error:
+                log.exception("the retry policy of task %s failed", task.name)
+                broken = Failure.of(error, permanent=True)
+                return lifecycle.fail(task, broken, Retry.never(), jitter, ran=took)
+
+        return Report(attempt.task, decide, outcome, ran, f"{failure.kind}: {failure.message}")
+
+    def timed_out(self, attempt: Attempt, ran: float) -> Report:
+        """The attempt took longer than it may."""
+        limit = attempt.timeout or 0.0
+        failure = Failure("durably.TimedOut", f"timed out after {limit:g} s")
+        return self.failed(attempt, failure, ran, "timed out")
+
+    def close(self) -> None:
+        """Let go of the threads without waiting for those that hang."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def readable_options(task: Task) -> Options | Failure:
+    """The options that travel with the task, or why they cannot be read."""
+    try:
+        return unpack_options(task.options)
+    except msgspec.MsgspecError as error:
+        return Failure.of(error)
+
+
+def overdue(task: Task, now: int) -> bool:
+    """Whether its time ran out before it began."""
+    return task.expires_at is not None and task.expires_at <= now
+
+
+def back_off(strikes: int) -> float:
+    """How long to leave a task alone that nobody here knows."""
+    return min(2.0**strikes, 60.0)

@@ -1,0 +1,158 @@
+"""Reporting: decisions are committed in batches, as soon as the commit before has returned."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from durably.core.change import Applied, Change, Stale, Verdict
+from durably.core.lifecycle import fail
+from durably.core.moment import SECOND
+from durably.core.retry import Retry
+from durably.core.task import Failure, State, Task
+from durably.errors import StoreRejected, StoreUnavailable
+from durably.observe.events import Event, Events
+from durably.stores.operations.commit import commit
+from durably.stores.protocol import Store
+
+log = logging.getLogger("durably.report")
+
+BATCH = 2000
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+
+Decide = Callable[[Task], Change]
+
+
+class Report(msgspec.Struct, frozen=True, gc=False):
+    """What became of an attempt: the task as it was claimed, how to decide, and what to call it."""
+
+    task: Task
+    decide: Decide
+    kind: str
+    duration: float = 0.0
+    error: str | None = None
+
+
+class Reporter:
+    """Commits reports in order of arrival; when no commit is in flight, everything that waits goes into the next."""
+
+    def __init__(
+        self,
+        store: Store,
+        events: Events,
+        seal: Callable[[Change], Change],
+        limit: int,
+        applied: Callable[[Task, Change], None],
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._seal = seal
+        self._limit = limit
+        self._applied = applied
+        self._waiting: list[Report] = []
+        self._arrived = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._closing = False
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is unreported that nothing more should be claimed."""
+        return len(self._waiting) >= self._limit
+
+    def add(self, report: Report) -> None:
+        """Hand over a report; it is committed as soon as possible."""
+        self._waiting.append(report)
+        self._drained.clear()
+        self._arrived.set()
+
+    async def drained(self) -> None:
+        """Wait until everything that was handed over is settled."""
+        await self._drained.wait()
+
+    async def run(self) -> None:
+        """Commit until closed and empty."""
+        while True:
+            while not self._waiting:
+                self._drained.set()
+                if self._closing:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            await self._settle(batch)
+
+    def close(self) -> None:
+        """Let `run` return once everything is settled."""
+        self._closing = True
+        self._arrived.set()
+
+    async def _settle(self, batch: list[Report]) -> None:
+        """Commit a batch. One bad row splits it; a store that is away is waited for."""
+        pending = [(report, self._seal(report.decide(report.task))) for report in batch]
+        pause = FIRST_PAUSE
+        while pending:
+            try:
+                verdicts = await self._store.arun(commit([change for _, change in pending]))
+            except StoreUnavailable as error:
+                log.warning("%d results wait for the store: %s", len(pending), error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+                continue
+            except StoreRejected as error:
+                if len(pending) == 1:
+                    await self._settle([_refused(pending[0][0], error)])
+                    return
+                middle = len(pending) // 2
+                await self._settle([report for report, _ in pending[:middle]])
+                await self._settle([report for report, _ in pending[middle:]])
+                return
+            pending = [
+                again
+                for (report, _), verdict in zip(pending, verdicts, strict=True)
+                if (again := self._judge(report, verdict)) is not None
+            ]
+
+    def _judge(self, report: Report, verdict: Verdict) -> tuple[Report, Change] | None:
+        """What to do about a verdict; a decision that must be made again is answered."""
+        if isinstance(verdict, Applied):
+            self._applied(report.task, verdict.change)
+            self._tell(report, verdict.change)
+            return None
+        current = verdict.current
+        ours = current is not None and current.token == report.task.token
+        if ours and current is not None and current.state == State.LEASED:
+            return report, self._seal(report.decide(current))
+        if ours and current is not None and current.ended:
+            # Our commit had landed and only its answer was lost.
+            self._tell(report, verdict.change)
+        else:
+            self._fence(report, verdict)
+        return None
+
+    def _tell(self, report: Report, change: Change) -> None:
+        if not self._events.observed:
+            return
+        task = change.task
+        facts = (task.id, task.name, task.queue, task.attempt, task.session, report.duration, change.due_in / SECOND)
+        self._events.emit(Event(report.kind, *facts, reason=change.reason, error=report.error))
+        if change.state == State.DEAD:
+            self._events.emit(Event("dead", *facts, reason=change.reason, error=report.error))
+
+    def _fence(self, report: Report, verdict: Stale) -> None:
+        task = report.task
+        log.warning("the result of task %s came too late: its lease was lost, and nothing was written", task.id)
+        reason = (
+            "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
+        )
+        self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
+
+
+def _refused(report: Report, error: StoreRejected) -> Report:
+    """The store would not take this one row: the attempt counts as failed for good, and says so."""
+    failure = Failure.of(error, permanent=True)
+    log.error("the store refused the outcome of task %s: %s", report.task.id, error)
+    return Report(report.task, lambda task: fail(task, failure, Retry.never(), 0.0), "failed", error=failure.message)

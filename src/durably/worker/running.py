@@ -1,0 +1,200 @@
+"""Everything that a worker has in flight: starting attempts, interrupting them, and knowing which are stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+from collections.abc import Callable, Mapping
+
+from durably.client.engine import Engine
+from durably.core import lifecycle
+from durably.core.task import Failure, Task
+from durably.observe.events import Event
+from durably.worker.context import Context
+from durably.worker.deadlines import Deadlines, Expires
+from durably.worker.execute import AnyDefinition, Attempt, Executor, back_off, overdue, readable_options
+from durably.worker.report import Report, Reporter
+
+log = logging.getLogger("durably.running")
+
+LAST_CHANCE = 5.0
+"""Seconds that a coroutine gets to react to the cancellation of its timeout before it counts as stuck."""
+
+
+class Running:
+    """The attempts in flight. One holds its slot until its code has really returned."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        definitions: Mapping[str, AnyDefinition],
+        reporter: Reporter,
+        concurrency: int,
+        chance: random.Random,
+        noted: Callable[[Context], None],
+    ) -> None:
+        self._engine = engine
+        self._definitions = definitions
+        self._reporter = reporter
+        self._noted = noted
+        self._loop = asyncio.get_running_loop()
+        self._executor = Executor(engine, concurrency, chance)
+        self._deadlines = Deadlines(self._loop, self._expire)
+        self._attempts: dict[str, Attempt] = {}
+        self._strikes: dict[str, int] = {}
+        self.stuck: set[str] = set()
+        """The tasks that were timed out and whose code has not returned yet."""
+        self.freed = asyncio.Event()
+        """Set whenever a slot becomes free."""
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def start(self, task: Task, now: int) -> None:
+        """Begin an attempt, or report at once why it cannot begin."""
+        definition = self._definitions.get(task.name)
+        if definition is None:
+            self._put_back(task)
+            return
+        if overdue(task, now):
+            self._reporter.add(Report(task, lifecycle.expire, "expired"))
+            return
+        options = readable_options(task)
+        if isinstance(options, Failure):
+            failure = options
+            self._reporter.add(Report(task, lambda one: lifecycle.spoil(one, failure), "failed", error=failure.message))
+            return
+        context = Context(self._engine, task, None, self._noted)
+        attempt = Attempt(task, definition, options, context, self._loop.time())
+        if attempt.timeout is not None:
+            context.deadline = self._deadlines.arm(attempt.timeout, attempt)
+        self._attempts[task.id] = attempt
+        if self._engine.events.observed:
+            self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
+        attempt.done = _begin(self._loop, self._work(attempt))
+
+    def cancel(self, reasons: Mapping[str, str]) -> None:
+        """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
+        for task_id, reason in reasons.items():
+            attempt = self._attempts.get(task_id)
+            if attempt is not None and attempt.context.cancel_reason is None:
+                attempt.context.ask_to_stop(reason)
+                self._interrupt(attempt, "cancel")
+
+    def abandon(self) -> None:
+        """The session is lost: whatever runs belongs to others now, and nothing is reported."""
+        for attempt in list(self._attempts.values()):
+            attempt.finished = True
+            attempt.context.ask_to_stop("this worker lost its session")
+            self._interrupt(attempt, "lost")
+
+    def release(self) -> None:
+        """Stop everything: coroutines are cancelled and give their tasks back; what cannot be stopped is let go."""
+        for attempt in list(self._attempts.values()):
+            attempt.context.ask_to_stop("the worker shuts down")
+            self._interrupt(attempt, "release")
+            if not attempt.definition.is_async:
+                self._let_go(attempt)
+
+    def let_go(self) -> None:
+        """Give back even what did not react to its cancellation."""
+        for attempt in list(self._attempts.values()):
+            self._let_go(attempt)
+
+    async def emptied(self) -> None:
+        """Wait until nothing is in flight."""
+        while self._attempts:
+            self.freed.clear()
+            await self.freed.wait()
+
+    def close(self) -> None:
+        self._deadlines.close()
+        self._executor.close()
+
+    async def _work(self, attempt: Attempt) -> None:
+        """Run the handler to its end, then report, unless its outcome is already known."""
+        try:
+            report = await self._outcome(attempt)
+            if not attempt.finished and report is not None:
+                self._reporter.add(report)
+        finally:
+            attempt.finished = True
+            if self._attempts.get(attempt.task.id) is attempt:
+                del self._attempts[attempt.task.id]
+            if attempt.task.id in self.stuck:
+                self.stuck.discard(attempt.task.id)
+                log.warning("the stuck task %s has returned at last", attempt.task.id)
+            self.freed.set()
+
+    async def _outcome(self, attempt: Attempt) -> Report | None:
+        try:
+            value = await self._executor.run(attempt)
+        except BaseException as error:
+            ran = self._loop.time() - attempt.started
+            if isinstance(error, asyncio.CancelledError) and attempt.interrupted is not None:
+                return self._interrupted(attempt, ran)
+            if attempt.interrupted == "cancel" and isinstance(error, Exception):
+                return Report(attempt.task, lifecycle.stop, "cancelled", ran)
+            if isinstance(error, asyncio.CancelledError):
+                error = RuntimeError("the handler let a CancelledError escape that nobody had sent to it")
+            return self._executor.raised(attempt, error, ran)
+        ran = self._loop.time() - attempt.started
+        if attempt.interrupted == "timeout":
+            return self._executor.timed_out(attempt, ran)
+        return self._executor.returned(attempt, value, ran)
+
+    def _interrupted(self, attempt: Attempt, ran: float) -> Report | None:
+        match attempt.interrupted:
+            case "timeout":
+                return self._executor.timed_out(attempt, ran)
+            case "cancel":
+                return Report(attempt.task, lifecycle.stop, "cancelled", ran)
+            case "release":
+                return Report(attempt.task, lambda task: lifecycle.release(task, started=True), "released", ran)
+            case _:
+                return None
+
+    def _interrupt(self, attempt: Attempt, why: str) -> None:
+        if attempt.interrupted is None or why in ("lost", "release"):
+            attempt.interrupted = why
+        if attempt.definition.is_async and attempt.done is not None:
+            attempt.done.cancel()
+
+    def _let_go(self, attempt: Attempt) -> None:
+        if not attempt.finished:
+            attempt.finished = True
+            self._reporter.add(Report(attempt.task, lambda task: lifecycle.release(task, started=True), "released"))
+
+    def _expire(self, what: Expires) -> None:
+        assert isinstance(what, Attempt)
+        if what.definition.is_async and what.interrupted is None:
+            self._interrupt(what, "timeout")
+            self._deadlines.arm(LAST_CHANCE, what)
+            return
+        what.finished = True
+        what.interrupted = "timeout"
+        what.context.ask_to_stop("timed out")
+        self.stuck.add(what.task.id)
+        ran = self._loop.time() - what.started
+        self._reporter.add(self._executor.timed_out(what, ran))
+        log.warning("task %s (%s) was timed out, but its code goes on and keeps its slot", what.task.id, what.task.name)
+        facts = (what.task.id, what.task.name, what.task.queue, what.task.attempt, what.task.session, ran)
+        self._engine.events.emit(Event("stuck", *facts))
+        self.freed.set()
+
+    def _put_back(self, task: Task) -> None:
+        """Its name is not known here: give it back uncharged, later each time, for a worker that knows it."""
+        strikes = self._strikes[task.name] = self._strikes.get(task.name, 0) + 1
+        if strikes == 1:
+            log.warning("no task named %r is declared here; it is put back for a worker that knows it", task.name)
+        wait = back_off(min(strikes, 10))
+        self._reporter.add(Report(task, lambda one: lifecycle.put_back(one, wait), "unknown"))
+
+
+def _begin(loop: asyncio.AbstractEventLoop, work: object) -> asyncio.Task[None]:
+    """Start a coroutine as a task with contextvars of its own; at once, where Python can."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)  # type: ignore[arg-type]
+    return loop.create_task(work)  # type: ignore[arg-type]

@@ -1,0 +1,465 @@
+"""The worker: claims what there is room for, runs it, reports it, and looks after what others left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from durably.client.engine import Engine
+from durably.core.change import Change
+from durably.core.codec import Plain
+from durably.core.moment import SECOND, Duration, micros, seconds
+from durably.core.task import State, Task
+from durably.errors import BadOption, DurablyError, StoreUnavailable
+from durably.observe.events import Event
+from durably.stores.operations.claim import Claim, Range, claim, next_due, sleep, wake
+from durably.stores.operations.commit import set_progress
+from durably.stores.operations.sweep import cancelled, close_session, describe_session, open_session
+from durably.stores.protocol import Store, Wakeups
+from durably.worker.context import Context
+from durably.worker.execute import AnyDefinition
+from durably.worker.report import Reporter
+from durably.worker.running import Running
+from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
+from durably.worker.session import BEATS_PER_LEASE, Heartbeat, Pulse, Session, check_lease
+
+log = logging.getLogger("durably.worker")
+
+LINGER = 0.005
+LINGERS = 4
+SWEEP = 20
+"""Every so many claims one looks below the floor, where a transaction that committed late may have landed."""
+
+
+class WorkerOptions(msgspec.Struct, frozen=True):
+    """How a worker works. Durations are in seconds."""
+
+    queues: tuple[str, ...]
+    concurrency: int = 100
+    lease: float = 30.0
+    heartbeat: float = 7.5
+    poll: float = 1.0
+    grace: float = 25.0
+    stuck_limit: int = 10
+    scan: float = 0.5
+    prune: float = 30.0
+
+
+def worker_options(
+    queues: tuple[str, ...],
+    *,
+    concurrency: int = 100,
+    lease: Duration = 30.0,
+    heartbeat: Duration | None = None,
+    poll: Duration = 1.0,
+    grace: Duration = 25.0,
+    stuck_limit: int | None = None,
+) -> WorkerOptions:
+    """Checked options."""
+    if not queues:
+        raise BadOption("a worker needs at least one queue to serve")
+    if isinstance(concurrency, bool) or not 1 <= concurrency <= 10_000:
+        raise BadOption(f"concurrency: {concurrency!r} must be from 1 to 10000")
+    length = seconds(lease, "lease")
+    interval = length / BEATS_PER_LEASE if heartbeat is None else seconds(heartbeat, "heartbeat")
+    check_lease(length, interval)
+    if seconds(poll, "poll") <= 0:
+        raise BadOption("poll: it must be longer than nothing")
+    return WorkerOptions(
+        queues,
+        concurrency,
+        length,
+        interval,
+        seconds(poll, "poll"),
+        seconds(grace, "grace"),
+        max(1, concurrency // 2) if stuck_limit is None else stuck_limit,
+    )
+
+
+class Beating(Protocol):
+    """A heartbeat: the thread in production, something on the loop in a simulation."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a worker gets from outside, so that a simulation can bring its own."""
+
+    chance: random.Random
+    heartbeat: Callable[[Store, Session, float, Pulse, Callable[[], float], Callable[[], None]], Beating]
+    wakeups: Callable[[], Wakeups]
+
+
+class Worker:
+    """One worker. `run` serves until `stop`; `one_pass` is a single round for tests."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        definitions: Mapping[str, AnyDefinition],
+        options: WorkerOptions,
+        *,
+        surroundings: Surroundings | None = None,
+        recycle: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._now = engine.clock.monotonic
+        self._definitions = definitions
+        self._options = options
+        self._recycle = recycle
+        given = surroundings or Surroundings(random.Random(), Heartbeat, engine.store.wakeups)
+        self._chance = given.chance
+        self._make_heartbeat = given.heartbeat
+        self._make_wakeups = given.wakeups
+        self._stopping = asyncio.Event()
+        self._floors: dict[Range, int] = {}
+        self._claims = 0
+        self._progressing: set[Context] = set()
+        self._lost = asyncio.Event()
+        self._session: Session | None = None
+        self._beating: Beating | None = None
+        self.recycled = False
+        """Whether it stopped because too many of its slots were stuck."""
+
+    def stop(self) -> None:
+        """Stop claiming and begin to shut down; safe from signal handlers of the loop."""
+        self._stopping.set()
+        if self._started:
+            self._wakeups.nudge()
+            self._running.freed.set()
+
+    @property
+    def session(self) -> str | None:
+        """The id of its session while it runs."""
+        return None if self._session is None else self._session.id
+
+    @property
+    def _started(self) -> bool:
+        return hasattr(self, "_running")
+
+    async def run(self) -> None:
+        """Serve until stopped, then drain for the grace period, give back what is left, and leave."""
+        serving = asyncio.create_task(self._serve(), name="durably-worker")
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            self.stop()
+            await serving
+            raise
+
+    async def one_pass(self, limit: int = 1000) -> int:
+        """One round: promote what is due, claim once, run it, report it. No task runs twice in it; how many ran."""
+        self._prepare()
+        reporting = asyncio.create_task(self._reporter.run(), name="durably-reporter")
+        try:
+            await self._open_session(beating=False)
+            for scanner in self._scanners():
+                await scanner.scan()
+            room = min(limit, self._options.concurrency)
+            found = await self._store.arun(claim(self._current.id, self._options.queues, room))
+            if not found.tasks and found.alone_waiting:
+                found = await self._store.arun(claim(self._current.id, self._options.queues, 1, alone=True))
+            for task in found.tasks:
+                self._running.start(task, found.now)
+            await self._running.emptied()
+            await self._flush_progress()
+            return len(found.tasks)
+        finally:
+            self._reporter.close()
+            await reporting
+            self._running.close()
+            await self._wakeups.close()
+            await self._close_session()
+
+    def _prepare(self) -> None:
+        self._wakeups = self._make_wakeups()
+        self._reporter = Reporter(
+            self._store, self._engine.events, self._sealed, max(2000, 2 * self._options.concurrency), self._nudged
+        )
+        self._running = Running(
+            self._engine, self._definitions, self._reporter, self._options.concurrency, self._chance, self._noted
+        )
+        self._loop = asyncio.get_running_loop()
+        self._pulse = Pulse(self._now())
+
+    def _scanners(self) -> list[Scanner]:
+        events, scan = self._engine.events, self._options.scan
+        return [
+            Promoter(self._store, list(self._options.queues), scan, self._wakeups.nudge),
+            Reaper(self._store, events, lambda: self._current, self._now, scan),
+            Expirer(self._store, events, scan),
+            Pruner(self._store, events, self._options.prune),
+        ]
+
+    @property
+    def _current(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    async def _serve(self) -> None:
+        self._prepare()
+        await self._open_session()
+        self._engine.events.emit(Event("worker_started", session=self._current.id))
+        background = [
+            asyncio.create_task(supervise(scanner, self._stopping), name=f"durably-{scanner.name}")
+            for scanner in self._scanners()
+        ]
+        background.append(asyncio.create_task(self._look_after(), name="durably-look-after"))
+        reporting = asyncio.create_task(self._reporter.run(), name="durably-reporter")
+        claiming = asyncio.create_task(self._claim_until_stopped(), name="durably-claims")
+        try:
+            await asyncio.wait({claiming, reporting}, return_when=asyncio.FIRST_COMPLETED)
+            self._stopping.set()
+            await claiming
+        finally:
+            await self._shut_down(background, reporting)
+
+    async def _shut_down(self, background: list[asyncio.Task[None]], reporting: asyncio.Task[None]) -> None:
+        """Drain for the grace period, then cancel, give back with refund, and flush."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._running.emptied(), self._options.grace)
+        if len(self._running):
+            log.warning("%d tasks still run after the grace period and are given back", len(self._running))
+            self._running.release()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._running.emptied(), min(self._options.grace, 2.0))
+            self._running.let_go()
+        await self._flush_progress()
+        self._reporter.close()
+        await reporting
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        self._running.close()
+        await self._wakeups.close()
+        await self._close_session()
+        self._engine.events.emit(Event("worker_stopped"))
+
+    async def _claim_until_stopped(self) -> None:
+        """Claim what there is room for; wait when there is none, or nothing to claim."""
+        empty = 0
+        asleep = False
+        while not self._stopping.is_set():
+            if self._lost.is_set():
+                await self._renew()
+                asleep = False
+            if not await self._room():
+                continue
+            found = await self._claim(fresh=empty == 1)
+            if found is None:
+                continue
+            if found.tasks:
+                empty = 0
+                if asleep:
+                    asleep = False
+                    await self._quietly(self._store.arun(wake(self._current.id)))
+                self._start(found)
+                continue
+            if found.alone_waiting:
+                await self._run_alone()
+                continue
+            empty += 1
+            if empty == 1:
+                continue
+            if empty <= LINGERS:
+                await self._wakeups.wait(LINGER)
+            elif self._store.sleeps and not asleep:
+                asleep = await self._quietly(self._store.arun(sleep(self._current.id, self._options.queues)))
+            else:
+                await self._wakeups.wait(await self._idle_time(found))
+
+    async def _room(self) -> bool:
+        """Whether something may be claimed now; if not, wait until that may have changed."""
+        blocked = (
+            len(self._running) >= self._options.concurrency
+            or self._reporter.full
+            or len(self._running.stuck) >= self._options.stuck_limit
+            or not self._current.may_start(self._now())
+        )
+        if not blocked:
+            return True
+        if len(self._running.stuck) >= self._options.stuck_limit:
+            self._too_stuck()
+        self._running.freed.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._running.freed.wait(), self._options.heartbeat / 4)
+        return False
+
+    def _too_stuck(self) -> None:
+        if self._recycle and not self.recycled:
+            self.recycled = True
+            log.error("%d slots are stuck: this worker process is recycled", len(self._running.stuck))
+            self.stop()
+        elif not self.recycled:
+            self.recycled = True
+            log.error("%d slots are stuck: this worker claims nothing until some return", len(self._running.stuck))
+            self._engine.events.emit(Event("worker_stuck", session=self.session, count=len(self._running.stuck)))
+
+    async def _claim(self, *, fresh: bool, alone: bool = False) -> Claim | None:
+        """Claim up to the free slots; None when it could not be done and should be tried again."""
+        self._claims += 1
+        below = fresh or self._claims % SWEEP == 0
+        room = 1 if alone else self._options.concurrency - len(self._running)
+        op = claim(self._current.id, self._options.queues, room, floors={} if below else self._floors, alone=alone)
+        try:
+            found = await self._store.arun(op)
+        except StoreUnavailable as error:
+            log.warning("nothing can be claimed at the moment: %s", error)
+            await self._wakeups.wait(self._options.poll * self._chance.uniform(0.5, 1.0))
+            return None
+        if not found.live:
+            self._lost.set()
+            return None
+        self._floors.update(found.floors)
+        if fresh and not found.tasks:
+            self._floors.clear()
+        return found
+
+    def _start(self, found: Claim) -> None:
+        if not self._current.may_start(self._now()):
+            # What was claimed too late is found by the sweep once this session is dead.
+            return
+        for task in found.tasks:
+            self._running.start(task, found.now)
+
+    async def _run_alone(self) -> None:
+        """A task on its last crash life waits: finish what runs, then give it the process for itself."""
+        await self._running.emptied()
+        if self._stopping.is_set():
+            return
+        found = await self._claim(fresh=True, alone=True)
+        if found is None or not found.tasks:
+            await self._wakeups.wait(LINGER * 10)
+            return
+        self._start(found)
+        await self._running.emptied()
+
+    async def _idle_time(self, found: Claim) -> float:
+        """How long to wait for a hint: the poll, with jitter, or until a key or a limit may let something pass."""
+        idle = self._options.poll * self._chance.uniform(0.7, 1.0)
+        if found.again_in is not None:
+            idle = min(idle, found.again_in / SECOND)
+        with contextlib.suppress(StoreUnavailable):
+            soon = await self._store.arun(next_due(self._options.queues))
+            if soon.turns is not None:
+                idle = min(idle, max((soon.turns - soon.now) / SECOND, LINGER * 4))
+        return max(idle, 0.001)
+
+    async def _look_after(self) -> None:
+        """The worker's own small duties: the loop's sign of life, cancellations, progress."""
+        stuck = 0
+        while True:
+            self._pulse.touch(self._now())
+            await self._flush_progress()
+            if len(self._running):
+                with contextlib.suppress(DurablyError):
+                    self._running.cancel(await self._store.arun(cancelled()))
+            if stuck != len(self._running.stuck):
+                stuck = len(self._running.stuck)
+                await self._quietly(self._store.arun(describe_session(self._current.id, self._described(stuck))))
+            await asyncio.sleep(min(0.25, self._options.lease / 16))
+
+    async def _open_session(self, *, beating: bool = True) -> None:
+        """Open a session; a store that is away is waited for, with growing patience."""
+        pause = 0.1
+        while True:
+            session = Session(self._engine.ids.session(), self._options.lease, self._now())
+            op = open_session(session.id, micros(session.lease), socket.gethostname(), os.getpid(), self._described(0))
+            try:
+                await self._store.arun(op)
+                break
+            except StoreUnavailable as error:
+                if self._stopping.is_set() or not beating:
+                    raise
+                log.warning("waiting for the store: %s", error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), pause)
+                pause = min(pause * 2, 5.0)
+        self._session = session
+        self._lost.clear()
+        if beating:
+            self._beating = self._make_heartbeat(
+                self._store, session, self._options.heartbeat, self._pulse, self._now, self._on_lost
+            )
+            self._beating.start()
+
+    def _described(self, stuck: int) -> str:
+        told: dict[str, Any] = {
+            "queues": self._options.queues,
+            "names": sorted(self._definitions),
+            "concurrency": self._options.concurrency,
+            "lease": self._options.lease,
+            "stuck": stuck,
+        }
+        return msgspec.json.encode(told).decode()
+
+    def _on_lost(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._note_lost)
+
+    def _note_lost(self) -> None:
+        self._lost.set()
+        self._running.freed.set()
+        self._wakeups.nudge()
+
+    async def _renew(self) -> None:
+        """The session is gone: drop what runs, which belongs to others now, and begin a new one."""
+        log.warning("session %s was lost; what it ran is dropped, a new session begins", self._current.id)
+        self._engine.events.emit(Event("session_lost", session=self._current.id, count=len(self._running)))
+        self._current.lost = True
+        if self._beating is not None:
+            self._beating.stop()
+        self._running.abandon()
+        self._floors.clear()
+        await self._open_session()
+
+    async def _close_session(self) -> None:
+        if self._beating is not None:
+            self._beating.stop()
+        if self._session is not None and not self._session.lost:
+            await self._quietly(self._store.arun(close_session(self._session.id)))
+        self._session = None
+
+    def _noted(self, context: Context) -> None:
+        self._loop.call_soon_threadsafe(self._progressing.add, context)
+
+    async def _flush_progress(self) -> None:
+        while self._progressing:
+            context = self._progressing.pop()
+            progress, context.pending_progress = context.pending_progress, None
+            if progress is not None:
+                await self._quietly(self._store.arun(set_progress(context.id, context.token, progress, None)))
+
+    def _sealed(self, change: Change) -> Change:
+        """The change with its dead-letter hook's payload run through the codec, as every stored payload is."""
+        if change.state != State.DEAD or not change.spawned or isinstance(self._engine.codec, Plain):
+            return change
+        sealed = tuple(
+            msgspec.structs.replace(draft, payload=self._engine.codec.encode(draft.payload)) for draft in change.spawned
+        )
+        return msgspec.structs.replace(change, spawned=sealed)
+
+    def _nudged(self, task: Task, change: Change) -> None:
+        """A change of ours may let something else run at once."""
+        if task.key is not None or task.gate is not None or task.limited or change.state == State.READY:
+            self._wakeups.nudge()
+
+    async def _quietly(self, doing: Any) -> bool:
+        """Do something that the next round can make good; whether it worked."""
+        try:
+            await doing
+        except DurablyError as error:
+            log.warning("%s", error)
+            return False
+        return True
