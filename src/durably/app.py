@@ -192,7 +192,7 @@ class Durably:
 
     def tick(self, limit: int = 1000) -> int:
         """One round in this process, for tests: every task that is due runs once at most; how many ran."""
-        return _synchronously(self.atick(limit))
+        return self._synchronously(self.atick(limit))
 
     async def atick(self, limit: int = 1000) -> int:
         """The asynchronous twin of tick."""
@@ -201,7 +201,7 @@ class Durably:
 
     def drain(self) -> int:
         """Rounds until one finds nothing to run; how many attempts that were. What is delayed stays."""
-        return _synchronously(self.adrain())
+        return self._synchronously(self.adrain())
 
     async def adrain(self) -> int:
         """The asynchronous twin of drain."""
@@ -209,6 +209,22 @@ class Durably:
         while ran := await self.atick():
             total += ran
         return total
+
+    def _synchronously(self, doing: Coroutine[Any, Any, int]) -> int:
+        """Run it on an event loop of its own, and leave no connection of that loop behind."""
+
+        async def whole() -> int:
+            try:
+                return await doing
+            finally:
+                await self.store.aclose()
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(whole())
+        doing.close()
+        raise DurablyError("an event loop is already running here: use the asynchronous twin, `await app.atick()`")
 
     def migrate(self) -> list[str]:
         """Bring the store's schema up to date; the migrations that were applied."""
@@ -219,8 +235,9 @@ class Durably:
         self.store.close()
 
     async def aclose(self) -> None:
-        """Close the store's connections."""
+        """Close the store's connections, those of the running event loop included."""
         await self.store.aclose()
+        await asyncio.to_thread(self.store.close)
 
 
 class Declare:
@@ -240,12 +257,3 @@ class Declare:
 
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._app.declare(function, self._name, self._aliases, self._options)
-
-
-def _synchronously(doing: Coroutine[Any, Any, int]) -> int:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(doing)
-    doing.close()
-    raise DurablyError("an event loop is already running here: use the asynchronous twin, `await app.atick()`")

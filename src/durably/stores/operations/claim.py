@@ -120,7 +120,7 @@ def claim(
     if groups:
         taken += yield from _claim_lines(q, session, lanes, groups, keeper, max(room // 2, 1), alone)
     if keys_ready and room > len(taken):
-        taken += yield from _claim_keys(q, session, lanes, groups, keeper, room - len(taken), alone)
+        taken += yield from _claim_keys(q, session, lanes, groups, keeper, room - len(taken), alone, now)
     moved: dict[Range, int] = {}
     if room > len(taken):
         plain = yield from _claim_ready(q, session, lanes, keeper, room - len(taken), floors or {}, alone)
@@ -238,6 +238,7 @@ def _claim_keys(
     keeper: Gatekeeper,
     room: int,
     alone: bool,
+    now: int,
 ) -> Steps[list[Task]]:
     """Lease ready keys, then read and name their heads in statements that see what was committed before the lock."""
     open_lanes = [lane for lane in lanes.values() if _queue_left(keeper, lane, room) > 0]
@@ -266,7 +267,7 @@ def _claim_keys(
         lane = lanes[queue]
         wait = _refused(task, lane, keeper, alone)
         if wait is None:
-            taken.append(_admitted(keeper, lane, _as_head(task, session, token)))
+            taken.append(_admitted(keeper, lane, _as_head(task, session, token, now)))
         else:
             held = wait > 0 and (task.gate is not None or lane.limited)
             back.append((queue, key, "ready", wait, task.priority, task.alone, task.gate, held, None))
@@ -281,6 +282,7 @@ def _claim_keys(
             [task.key for task in taken],
             [task.id for task in taken],
             [task.token for task in taken],
+            [now] * len(taken),
         )
     return taken
 
@@ -298,7 +300,7 @@ def _refused(task: Task, lane: Lane, keeper: Gatekeeper, alone: bool) -> int | N
     return None
 
 
-def _as_head(task: Task, session: str, token: int) -> Task:
+def _as_head(task: Task, session: str, token: int, now: int) -> Task:
     """The task as its leased key row describes it: the attempt counts from now."""
     return msgspec.structs.replace(
         task,
@@ -307,6 +309,7 @@ def _as_head(task: Task, session: str, token: int) -> Task:
         token=token,
         attempt=task.attempt + 1,
         spent=task.spent + 1,
+        started_at=now,
     )
 
 

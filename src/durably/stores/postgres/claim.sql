@@ -39,15 +39,15 @@ SELECT (SELECT durably.now()),
 WITH gone AS (
     DELETE FROM durably.turns
      WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.turns ORDER BY seq LIMIT ?1::int FOR UPDATE SKIP LOCKED))
-    RETURNING seq, queue, key, gate, priority, alone
+    RETURNING seq, queue, key, gate, priority, alone, ready_at
 ), keyed AS (
     INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
-    SELECT DISTINCT ON (queue, key) queue, key, 'ready', (SELECT durably.now()), priority, alone, gate
+    SELECT DISTINCT ON (queue, key) queue, key, 'ready', ready_at, priority, alone, gate
       FROM gone WHERE key IS NOT NULL ORDER BY queue, key, seq
         ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
 ), lined AS (
     INSERT INTO durably.lines (queue, gate, ready_at)
-    SELECT DISTINCT queue, gate, (SELECT durably.now()) FROM gone WHERE key IS NULL ORDER BY queue, gate
+    SELECT queue, gate, min(ready_at) FROM gone WHERE key IS NULL GROUP BY queue, gate ORDER BY queue, gate
         ON CONFLICT (queue, gate) DO UPDATE SET gate = EXCLUDED.gate
 )
 SELECT count(*) FROM gone
@@ -119,8 +119,8 @@ SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), {task}
 
 -- :set_heads
 UPDATE durably.keys k
-   SET head = d.head::uuid, token = d.token, started_at = (SELECT durably.now())
-  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[]) AS d(queue, key, head, token)
+   SET head = d.head::uuid, token = d.token, started_at = d.now
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[]) AS d(queue, key, head, token, now)
  WHERE k.queue = d.queue AND k.key = d.key
 
 -- :lock_keys

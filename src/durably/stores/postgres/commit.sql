@@ -34,10 +34,10 @@ WITH freed AS (
       FROM unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::int[], ?6::int[], ?7::int[], ?8::boolean[],
                   ?9::boolean[]) AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin)
      WHERE t.id = d.id::uuid AND t.version = d.version
-    RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.state, t.alone
+    RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.state, t.alone, t.ready_at
 ), marked AS (
-    INSERT INTO durably.turns (queue, key, gate, priority, alone)
-    SELECT queue, key, gate, priority, alone FROM freed WHERE state = 'blocked' AND key IS NULL
+    INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
+    SELECT queue, key, gate, priority, alone, ready_at FROM freed WHERE state = 'blocked' AND key IS NULL
 )
 SELECT id::text FROM freed
 

@@ -48,10 +48,10 @@ WITH gone AS (
            gate, payload, options, tags, CASE WHEN unique_scope IN ('period', 'forever') THEN unique_scope END,
            unique_key, details
       FROM numbered
-    RETURNING id, queue, key, gate, priority, alone, state
+    RETURNING id, queue, key, gate, priority, alone, state, ready_at
 ), marked AS (
-    INSERT INTO durably.turns (queue, key, gate, priority, alone)
-    SELECT queue, key, gate, priority, alone FROM moved WHERE state = 'blocked'
+    INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
+    SELECT queue, key, gate, priority, alone, ready_at FROM moved WHERE state = 'blocked'
 )
 SELECT id::text, queue FROM moved
 

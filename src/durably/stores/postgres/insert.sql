@@ -22,10 +22,10 @@ WITH draft AS (
       FROM draft
      WHERE NOT again OR NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = draft.id::uuid)
         ON CONFLICT DO NOTHING
-    RETURNING queue, key, gate, priority, state, alone
+    RETURNING queue, key, gate, priority, state, alone, ready_at
 ), marked AS (
-    INSERT INTO durably.turns (queue, key, gate, priority, alone)
-    SELECT queue, key, gate, priority, alone FROM accepted WHERE state = 'blocked'
+    INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
+    SELECT queue, key, gate, priority, alone, ready_at FROM accepted WHERE state = 'blocked'
 )
 SELECT queue, pg_notify('durably', queue)::text
   FROM (SELECT DISTINCT queue FROM accepted) q
@@ -34,7 +34,7 @@ SELECT queue, pg_notify('durably', queue)::text
 -- :take_unique
 -- The drafts whose unique key was free, and now is theirs. A period's start is part of its key.
 INSERT INTO durably.unique_keys (namespace, scope, key, task, fingerprint, expires_at)
-SELECT namespace, scope, CASE WHEN period IS NULL THEN key ELSE key || '@' || now / period END,
+SELECT namespace, scope, CASE WHEN period IS NULL THEN key ELSE key || '@' || (now / period) END,
        id::uuid, fingerprint, (now / period + 1) * period
   FROM (SELECT *, (SELECT durably.now()) AS now
           FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::text[], ?6::bigint[])
@@ -51,7 +51,7 @@ SELECT d.id, u.task::text, u.fingerprint
             AS d(id, namespace, scope, key, period)) d
   JOIN durably.unique_keys u
     ON u.namespace = d.namespace AND u.scope = d.scope
-   AND u.key = CASE WHEN period IS NULL THEN d.key ELSE d.key || '@' || now / period END
+   AND u.key = CASE WHEN period IS NULL THEN d.key ELSE d.key || '@' || (now / period) END
 
 -- :request_cancel
 INSERT INTO durably.cancel_requests (task, reason)

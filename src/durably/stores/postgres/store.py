@@ -165,7 +165,6 @@ class PostgresStore:
         if pool is not None:
             for connection in pool.idle:
                 await connection.close()
-        self.close()
 
     def _applied(self, connection: Connection) -> int:
         known = migrations("durably.stores.postgres")[-1].version

@@ -75,10 +75,10 @@ WITH due AS (
        SET state = CASE WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END,
            ready_at = (SELECT durably.now()), seq = n.seq, version = version + 1
       FROM numbered n WHERE t.id = n.id
-    RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.alone, t.state
+    RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.alone, t.state, t.ready_at
 ), marked AS (
-    INSERT INTO durably.turns (queue, key, gate, priority, alone)
-    SELECT queue, key, gate, priority, alone FROM moved WHERE state = 'blocked'
+    INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
+    SELECT queue, key, gate, priority, alone, ready_at FROM moved WHERE state = 'blocked'
 )
 SELECT id::text, queue, CASE WHEN EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = moved.queue)
                              THEN pg_notify('durably', queue)::text END

@@ -32,10 +32,10 @@ SELECT :now,
 
 -- :admit
 INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)
-SELECT queue, key, 'ready', :now, priority, alone, gate
+SELECT queue, key, 'ready', ready_at, priority, alone, gate
   FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NOT NULL ORDER BY seq;
 INSERT OR IGNORE INTO durably_lines (queue, gate, ready_at)
-SELECT queue, gate, :now FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NULL;
+SELECT queue, gate, ready_at FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NULL;
 DELETE FROM durably_turns WHERE seq IN (SELECT seq FROM durably_turns ORDER BY seq LIMIT ?1)
 
 -- :claim_ready
@@ -95,7 +95,7 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
                  ORDER BY f.seq LIMIT 1)
 
 -- :set_heads
-UPDATE durably_keys SET head = ?3, token = ?4, started_at = :now WHERE queue = ?1 AND key = ?2
+UPDATE durably_keys SET head = ?3, token = ?4, started_at = ?5 WHERE queue = ?1 AND key = ?2
 
 -- :lock_keys
 SELECT k.queue, k.key, k.state, k.token, k.head

@@ -19,8 +19,8 @@ UPDATE durably_tasks
        seq = CASE WHEN ?9 THEN (SELECT max(seq) + 1 FROM durably_tasks) ELSE seq END
  WHERE id = ?1 AND version = ?2
 RETURNING id;
-INSERT INTO durably_turns (queue, key, gate, priority, alone)
-SELECT queue, key, gate, priority, alone FROM durably_tasks WHERE id = ?1 AND version = ?2 + 1 AND state = 'blocked' AND key IS NULL
+INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
+SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id = ?1 AND version = ?2 + 1 AND state = 'blocked' AND key IS NULL
 
 -- :flag_tasks
 UPDATE durably_tasks SET cancel = ?3, version = version + 1 WHERE id = ?1 AND version = ?2 RETURNING id

@@ -41,8 +41,8 @@ SELECT id, version + 1, created_at, :now, token, partition, priority, attempt, 0
  WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1))
  ORDER BY created_at, seq
 RETURNING id, queue;
-INSERT INTO durably_turns (queue, key, gate, priority, alone)
-SELECT queue, key, gate, priority, 0 FROM durably_history
+INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
+SELECT queue, key, gate, priority, 0, :now FROM durably_history
  WHERE state = 'dead' AND (key IS NOT NULL OR gate IS NOT NULL) AND id IN (SELECT value FROM json_each(?1))
  ORDER BY created_at, seq;
 DELETE FROM durably_history WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1))

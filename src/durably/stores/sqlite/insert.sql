@@ -11,19 +11,19 @@ SELECT ?1, 0, :now, max(coalesce(?7, :now + ?6), :now), :now + ?14, 0, ?17, ?5, 
             WHEN ?8 IS NULL AND ?10 IS NULL THEN 'ready' ELSE 'blocked' END,
        ?2, ?3, ?8, ?9, ?10, ?4, ?11, ?12, ?15, ?16
  WHERE NOT ?18 OR NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1);
-INSERT INTO durably_turns (queue, key, gate, priority, alone)
-SELECT queue, key, gate, priority, alone FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
+INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
+SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
 
 -- :take_unique
 INSERT OR IGNORE INTO durably_unique_keys (namespace, scope, key, task, fingerprint, expires_at)
-SELECT ?2, ?3, CASE WHEN ?6 IS NULL THEN ?4 ELSE ?4 || '@' || :now / ?6 END, ?1, ?5, (:now / ?6 + 1) * ?6
+SELECT ?2, ?3, CASE WHEN ?6 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?6) END, ?1, ?5, (:now / ?6 + 1) * ?6
  WHERE true
 RETURNING task
 
 -- :find_unique
 SELECT ?1, u.task, u.fingerprint
   FROM durably_unique_keys u
- WHERE u.namespace = ?2 AND u.scope = ?3 AND u.key = CASE WHEN ?5 IS NULL THEN ?4 ELSE ?4 || '@' || :now / ?5 END
+ WHERE u.namespace = ?2 AND u.scope = ?3 AND u.key = CASE WHEN ?5 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?5) END
 
 -- :request_cancel
 INSERT INTO durably_cancel_requests (task, reason) SELECT value, ?2 FROM json_each(?1)

@@ -118,7 +118,7 @@ class SqliteStore:
             self._writer = self._reader = None
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self.close)
+        """Nothing here belongs to an event loop."""
 
     def _connect(self) -> sqlite3.Connection:
         try:

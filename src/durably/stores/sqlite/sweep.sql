@@ -52,8 +52,8 @@ UPDATE durably_tasks
        seq = (SELECT max(seq) + 1 FROM durably_tasks), version = version + 1
  WHERE id = ?1 AND state = 'delayed' AND ready_at <= :now
 RETURNING id, queue;
-INSERT INTO durably_turns (queue, key, gate, priority, alone)
-SELECT queue, key, gate, priority, alone FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
+INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
+SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
 
 -- :expired
 SELECT {live}

@@ -135,7 +135,8 @@ CREATE TABLE durably.turns (
     key      text,
     gate     text,
     priority int NOT NULL,
-    alone    boolean NOT NULL
+    alone    boolean NOT NULL,
+    ready_at bigint NOT NULL
 );
 
 CREATE TABLE durably.keys (

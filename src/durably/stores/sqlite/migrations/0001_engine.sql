@@ -129,7 +129,8 @@ CREATE TABLE durably_turns (
     key      TEXT,
     gate     TEXT,
     priority INTEGER NOT NULL,
-    alone    INTEGER NOT NULL
+    alone    INTEGER NOT NULL,
+    ready_at INTEGER NOT NULL
 );
 
 CREATE TABLE durably_keys (
