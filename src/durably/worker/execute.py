@@ -26,6 +26,7 @@ from durably.worker.report import Decide, Report
 log = logging.getLogger("durably.execute")
 
 AnyDefinition = Definition[..., Any]
+Arguments = tuple[list[Any], dict[str, Any]]
 
 
 class Attempt:
@@ -62,9 +63,16 @@ class Executor:
         self._chance = chance
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="durably-task")
 
-    async def run(self, attempt: Attempt) -> Any:
+    def arguments(self, definition: AnyDefinition, task: Task) -> Arguments | Failure:
+        """The arguments for the call, or why the row cannot be read."""
+        try:
+            return definition.signature.decode(self._engine.codec.decode(task.payload))
+        except Exception as error:
+            return Failure.of(error)
+
+    async def run(self, attempt: Attempt, arguments: Arguments) -> Any:
         """Call the handler; what it returns or raises is the caller's to judge."""
-        args, kwargs = attempt.definition.signature.decode(self._engine.codec.decode(attempt.task.payload))
+        args, kwargs = arguments
         enter(attempt.context)
         if attempt.definition.is_async:
             return await attempt.definition.function(*args, **kwargs)

@@ -14,7 +14,7 @@ from durably.core.task import Failure, Task
 from durably.observe.events import Event
 from durably.worker.context import Context
 from durably.worker.deadlines import Deadlines, Expires
-from durably.worker.execute import AnyDefinition, Attempt, Executor, back_off, overdue, readable_options
+from durably.worker.execute import AnyDefinition, Arguments, Attempt, Executor, back_off, overdue, readable_options
 from durably.worker.report import Report, Reporter
 
 log = logging.getLogger("durably.running")
@@ -63,8 +63,11 @@ class Running:
             return
         options = readable_options(task)
         if isinstance(options, Failure):
-            failure = options
-            self._reporter.add(Report(task, lambda one: lifecycle.spoil(one, failure), "failed", error=failure.message))
+            self._spoil(task, options)
+            return
+        arguments = self._executor.arguments(definition, task)
+        if isinstance(arguments, Failure):
+            self._spoil(task, arguments)
             return
         context = Context(self._engine, task, None, self._noted)
         attempt = Attempt(task, definition, options, context, self._loop.time())
@@ -73,7 +76,7 @@ class Running:
         self._attempts[task.id] = attempt
         if self._engine.events.observed:
             self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
-        attempt.done = _begin(self._loop, self._work(attempt))
+        attempt.done = _begin(self._loop, self._work(attempt, arguments))
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
@@ -113,10 +116,10 @@ class Running:
         self._deadlines.close()
         self._executor.close()
 
-    async def _work(self, attempt: Attempt) -> None:
+    async def _work(self, attempt: Attempt, arguments: Arguments) -> None:
         """Run the handler to its end, then report, unless its outcome is already known."""
         try:
-            report = await self._outcome(attempt)
+            report = await self._outcome(attempt, arguments)
             if not attempt.finished and report is not None:
                 self._reporter.add(report)
         finally:
@@ -128,9 +131,9 @@ class Running:
                 log.warning("the stuck task %s has returned at last", attempt.task.id)
             self.freed.set()
 
-    async def _outcome(self, attempt: Attempt) -> Report | None:
+    async def _outcome(self, attempt: Attempt, arguments: Arguments) -> Report | None:
         try:
-            value = await self._executor.run(attempt)
+            value = await self._executor.run(attempt, arguments)
         except BaseException as error:
             ran = self._loop.time() - attempt.started
             if isinstance(error, asyncio.CancelledError) and attempt.interrupted is not None:
@@ -183,6 +186,10 @@ class Running:
         facts = (what.task.id, what.task.name, what.task.queue, what.task.attempt, what.task.session, ran)
         self._engine.events.emit(Event("stuck", *facts))
         self.freed.set()
+
+    def _spoil(self, task: Task, failure: Failure) -> None:
+        """The row cannot be read: it becomes a dead letter of its own."""
+        self._reporter.add(Report(task, lambda one: lifecycle.spoil(one, failure), "failed", error=failure.message))
 
     def _put_back(self, task: Task) -> None:
         """Its name is not known here: give it back uncharged, later each time, for a worker that knows it."""

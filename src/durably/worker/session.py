@@ -47,7 +47,7 @@ def check_lease(lease: float, interval: float) -> None:
     """Refuse a heartbeat that could miss its lease by one hiccup."""
     if lease <= 0 or interval <= 0 or lease / interval < BEATS_PER_LEASE:
         raise BadOption(
-            f"lease {lease:g} s with a heartbeat every {interval:g} s: a lease must have room for {BEATS_PER_LEASE} beats"
+            f"lease {lease:g} s, a heartbeat every {interval:g} s: a lease must have room for {BEATS_PER_LEASE} beats"
         )
 
 

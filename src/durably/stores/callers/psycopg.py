@@ -76,7 +76,10 @@ class PsycopgCaller(Blocking):
                 def execute(statement: Statement) -> Rows:
                     text, args = array_call(statement)
                     cursor.execute(text.encode(), args, prepare=False)
-                    return cursor.fetchall() if cursor.description is not None else []
+                    try:
+                        return cursor.fetchall()
+                    except psycopg.ProgrammingError as error:
+                        return _no_rows(cursor, error)
 
                 if not admitted(self._connection, self._store):
                     found = drive(arrival(self._store).steps(self._store.queries), execute)
@@ -102,7 +105,10 @@ class AsyncPsycopgCaller(Awaited):
                 async def execute(statement: Statement) -> Rows:
                     text, args = array_call(statement)
                     await cursor.execute(text.encode(), args, prepare=False)
-                    return await cursor.fetchall() if cursor.description is not None else []
+                    try:
+                        return await cursor.fetchall()
+                    except psycopg.ProgrammingError as error:
+                        return _no_rows(cursor, error)
 
                 if not admitted(self._connection, self._store):
                     found = await adrive(arrival(self._store).steps(self._store.queries), execute)
@@ -121,6 +127,13 @@ def _require_transaction(connection: Connection | AsyncConnection) -> None:
     # Without autocommit, psycopg begins the caller's transaction before our first statement.
     if status == TransactionStatus.IDLE and connection.autocommit:
         raise none_open("`with connection.transaction():`")
+
+
+def _no_rows(cursor: PlainCursor | AsyncPlainCursor, error: psycopg.ProgrammingError) -> Rows:
+    """The rows of a statement that has none; in the caller's pipeline, only the attempt to fetch them shows that."""
+    if error.sqlstate is None and cursor.description is None:
+        return []
+    raise error
 
 
 def _is_unavailable(error: Exception) -> bool:

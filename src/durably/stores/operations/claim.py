@@ -186,48 +186,66 @@ def _claim_lines(
 ) -> Steps[list[Task]]:
     """Tasks of limit groups, as many as their gates allow."""
     lines = [(queue, gate) for queue, gate, is_line in groups if is_line]
-    shares: list[tuple[str, str, int]] = []
+    taken: list[Task] = []
+    idle: set[tuple[str, str]] = set()
+    hungry = lines
+    while hungry and len(taken) < room:
+        shares = _shares(hungry, lanes, keeper, room - len(taken))
+        if not shares:
+            break
+        rows = yield q.each(
+            "claim_lines",
+            [session] * len(shares),
+            [queue for queue, _ in shares],
+            [gate for _, gate in shares],
+            list(shares.values()),
+            [lanes[queue].cutoff for queue, _ in shares],
+            [alone] * len(shares),
+        )
+        found = [_admitted(keeper, lanes[row[4]], restore(row)) for row in rows]
+        served = Counter((task.queue, task.gate or "") for task in found)
+        taken += found
+        idle |= {line for line in shares if not served[line] and lanes[line[0]].cutoff < FOREVER}
+        hungry = [line for line, share in shares.items() if served[line] == share]
+    if lines:
+        yield from _settle_lines(q, lines, keeper, idle)
+    return taken
+
+
+def _shares(
+    lines: list[tuple[str, str]], lanes: dict[str, Lane], keeper: Gatekeeper, room: int
+) -> dict[tuple[str, str], int]:
+    """Room for each line: equal parts, within what its gate and its queue allow."""
+    part = max(room // len(lines), 1)
+    shares: dict[tuple[str, str], int] = {}
     planned: Counter[str] = Counter()
     for queue, gate in lines:
         gate_left = keeper.left(f"g:{gate}", room) - planned[f"g:{gate}"]
         queue_left = _queue_left(keeper, lanes[queue], room) - planned[f"q:{queue}"]
-        share = min(room - planned["all"], gate_left, queue_left)
+        share = min(part, room - planned["all"], gate_left, queue_left)
         if share > 0:
-            shares.append((queue, gate, share))
+            shares[queue, gate] = share
             planned.update({"all": share, f"g:{gate}": share, f"q:{queue}": share})
-    taken: list[Task] = []
-    if shares:
-        rows = yield q.each(
-            "claim_lines",
-            [session] * len(shares),
-            [queue for queue, _, _ in shares],
-            [gate for _, gate, _ in shares],
-            [share for _, _, share in shares],
-            [lanes[queue].cutoff for queue, _, _ in shares],
-            [alone] * len(shares),
-        )
-        taken = [_admitted(keeper, lanes[row[4]], restore(row)) for row in rows]
-    if lines:
-        yield from _settle_lines(q, lines, keeper)
-    return taken
+    return shares
 
 
-def _settle_lines(q: Queries, lines: list[tuple[str, str]], keeper: Gatekeeper) -> Steps[None]:
-    """A line with nobody left goes; one whose gate is shut is not looked at before it may open."""
+def _settle_lines(
+    q: Queries, lines: list[tuple[str, str]], keeper: Gatekeeper, idle: set[tuple[str, str]]
+) -> Steps[None]:
+    """A line with nobody left goes; one whose gate is shut, or that came too late for a draining queue, can wait."""
     queues, gates = [queue for queue, _ in lines], [gate for _, gate in lines]
     yield q("lock_lines", queues, gates)
     left = {(queue, gate) for queue, gate in (yield q("lines_left", queues, gates))}
     gone = [line for line in lines if line not in left]
     if gone:
         yield q.each("drop_lines", [queue for queue, _ in gone], [gate for _, gate in gone])
-    shut = [line for line in lines if line in left and keeper.left(f"g:{line[1]}", 1) < 1]
-    if shut:
-        yield q.each(
-            "wait_lines",
-            [queue for queue, _ in shut],
-            [gate for _, gate in shut],
-            [keeper.wait(f"g:{gate}") for _, gate in shut],
-        )
+    waits = [
+        (queue, gate, SECOND if (queue, gate) in idle else keeper.wait(f"g:{gate}"))
+        for queue, gate in lines
+        if (queue, gate) in left and ((queue, gate) in idle or keeper.left(f"g:{gate}", 1) < 1)
+    ]
+    if waits:
+        yield q.each("wait_lines", *(list(column) for column in zip(*waits, strict=True)))
 
 
 def _claim_keys(

@@ -154,12 +154,15 @@ DELETE FROM durably.keys k
 
 -- :ready_gates
 -- The limit groups that have someone waiting whose time has come.
-SELECT queue, gate, true FROM durably.lines
- WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
- UNION
-SELECT queue, gate, false FROM durably.keys
- WHERE state = 'ready' AND gate IS NOT NULL AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
- LIMIT ?2::int
+SELECT queue, gate, is_line
+  FROM (SELECT queue, gate, true AS is_line, ready_at FROM durably.lines
+         WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
+         UNION ALL
+        SELECT queue, gate, false, ready_at FROM durably.keys
+         WHERE state = 'ready' AND gate IS NOT NULL AND queue = ANY(?1::text[])
+           AND ready_at <= (SELECT durably.now())) waiting
+ GROUP BY queue, gate, is_line
+ ORDER BY min(ready_at), queue, gate LIMIT ?2::int
 
 -- :lock_gates
 SELECT name, concurrency, rate, burst, tokens, refilled_at

@@ -71,6 +71,7 @@ class PostgresStore:
         self.queries = load(dialect(schema))
         self._idle: list[Connection] = []
         self._idle_lock = threading.Lock()
+        self._generation = 0
         self._room = threading.BoundedSemaphore(POOL_SIZE)
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
 
@@ -159,6 +160,7 @@ class PostgresStore:
             for connection in self._idle:
                 connection.close()
             self._idle.clear()
+            self._generation += 1
 
     async def aclose(self) -> None:
         pool = self._pools.pop(asyncio.get_running_loop(), None)
@@ -212,6 +214,7 @@ class PostgresStore:
         with self._room:
             with self._idle_lock:
                 connection = self._idle.pop() if self._idle else None
+                generation = self._generation
             if connection is None or connection.closed:
                 connection = psycopg.Connection.connect(
                     self.url, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor, connect_timeout=10
@@ -224,10 +227,11 @@ class PostgresStore:
                 clean = _rolled_back(connection)
                 raise
             finally:
-                if clean and not connection.closed:
-                    with self._idle_lock:
+                with self._idle_lock:
+                    kept = clean and not connection.closed and generation == self._generation
+                    if kept:
                         self._idle.append(connection)
-                else:
+                if not kept:
                     connection.close()
 
     @asynccontextmanager

@@ -121,12 +121,15 @@ UPDATE durably_keys
 DELETE FROM durably_keys WHERE queue = ?1 AND key = ?2
 
 -- :ready_gates
-SELECT queue, gate, 1 FROM durably_lines
- WHERE queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now
- UNION
-SELECT queue, gate, 0 FROM durably_keys
- WHERE state = 'ready' AND gate IS NOT NULL AND queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now
- LIMIT ?2
+SELECT queue, gate, is_line
+  FROM (SELECT queue, gate, 1 AS is_line, ready_at FROM durably_lines
+         WHERE queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now
+         UNION ALL
+        SELECT queue, gate, 0, ready_at FROM durably_keys
+         WHERE state = 'ready' AND gate IS NOT NULL AND queue IN (SELECT value FROM json_each(?1))
+           AND ready_at <= :now)
+ GROUP BY queue, gate, is_line
+ ORDER BY min(ready_at), queue, gate LIMIT ?2
 
 -- :lock_gates
 SELECT name, concurrency, rate, burst, tokens, refilled_at

@@ -1,32 +1,52 @@
 """The conformance suite: what a store must do to carry Durably. Every behaviour, on every store, both faces.
 
-    from durably.testing.conformance import Suite
+from durably.testing.conformance import Suite
 
-    class TestMyStore(Suite):
-        @pytest.fixture(params=["sync", "async"])
-        def world(self, request):
-            clock = ManualClock()
-            world = World(MyStore(clock), clock, clock.advance, request.param)
-            yield world
-            world.close()
+class TestMyStore(Suite):
+    @pytest.fixture(params=["sync", "async"])
+    def world(self, request):
+        clock = ManualClock()
+        world = World(MyStore(clock), clock, clock.advance, request.param)
+        yield world
+        world.close()
 """
 
 from __future__ import annotations
 
 from durably.testing.conformance.accepting import Accepting
+from durably.testing.conformance.cancelling import Cancelling
 from durably.testing.conformance.claiming import Claiming
+from durably.testing.conformance.dead_letters import DeadLetters
 from durably.testing.conformance.fencing import Fencing
+from durably.testing.conformance.handlers import Handlers
+from durably.testing.conformance.handles import Handles
 from durably.testing.conformance.limiting import Limiting
 from durably.testing.conformance.ordering import Ordering
+from durably.testing.conformance.queues import Queues
+from durably.testing.conformance.recovering import Recovering
+from durably.testing.conformance.retaining import Retaining
+from durably.testing.conformance.retrying import Retrying
+from durably.testing.conformance.serving import Serving
 from durably.testing.conformance.uniqueness import Uniqueness
+from durably.testing.conformance.whying import Whying
 
 
 class Suite(
     Accepting,
+    Cancelling,
     Claiming,
+    DeadLetters,
     Fencing,
+    Handlers,
+    Handles,
     Limiting,
     Ordering,
+    Queues,
+    Recovering,
+    Retaining,
+    Retrying,
+    Serving,
     Uniqueness,
+    Whying,
 ):
     """Every behaviour at once."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from durably.core.ids import partition_of
 from durably.core.moment import SECOND
 from durably.errors import BadPayload
@@ -83,13 +85,8 @@ class Accepting:
         @world.app.task
         async def work(text: str) -> None: ...
 
-        try:
+        with pytest.raises(BadPayload, match=r"take 300,0.. bytes, and the limit is 262,144"):
             world.call(work, "enqueue", "x" * 300_000)
-        except BadPayload as error:
-            assert "300,0" in str(error)
-            assert "262,144" in str(error)
-        else:
-            raise AssertionError("it was accepted")
         assert world.call(world.app.queues, "list") == []
 
     def test_text_of_every_plane_survives(self, world: World) -> None:

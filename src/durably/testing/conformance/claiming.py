@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from durably.core.moment import SECOND
 from durably.stores.operations.claim import next_due
 from durably.testing.world import World
@@ -57,7 +59,7 @@ class Claiming:
             tokens.append({task.token for task in tasks})
             world.finish(*tasks)
 
-        for earlier, later in zip(tokens, tokens[1:], strict=False):
+        for earlier, later in pairwise(tokens):
             assert max(earlier) < min(later)
 
     def test_a_session_that_is_not_live_gets_nothing(self, world: World) -> None:

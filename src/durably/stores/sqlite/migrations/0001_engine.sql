@@ -18,7 +18,7 @@ INSERT INTO durably_meta VALUES ('store', lower(hex(randomblob(16)))), ('token',
 
 
 CREATE TABLE durably_tasks (
-    seq          INTEGER PRIMARY KEY,
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT     NOT NULL UNIQUE,
     version      INTEGER   NOT NULL,
     created_at   INTEGER   NOT NULL,
