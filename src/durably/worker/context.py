@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -34,7 +33,7 @@ class Context:
         self._engine = engine
         self._task = task
         self._noted = noted
-        self._cancelled = threading.Event()
+        self._cancelled = False
         self._spawned: list[Draft] = []
         self.deadline = deadline
         """When the attempt will be timed out, on the monotonic clock; None without a timeout."""
@@ -71,7 +70,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether someone asked for the task to be cancelled. Threads should look here now and then."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     @property
     def details(self) -> Any:
@@ -107,7 +106,7 @@ class Context:
     def ask_to_stop(self, reason: str) -> None:
         """Raise the cancel flag."""
         self.cancel_reason = reason
-        self._cancelled.set()
+        self._cancelled = True
 
     def _saving(self, details: Any) -> Any:
         data = self._engine.payload(self._task.name, msgspec.json.encode(details))

@@ -19,6 +19,7 @@ from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavai
 from durably.stores.columns import ended_columns, live_columns, task_columns
 from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
+from durably.stores.postgres.arrays import arguments
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
 from durably.stores.protocol import Caller, Finding
@@ -185,7 +186,7 @@ class PostgresStore:
     def _transact(self, connection: Connection, op: Operation[T]) -> T:
         def execute(statement: Statement) -> Rows:
             text, args = array_call(statement)
-            cursor = connection.execute(text.encode(), args)
+            cursor = connection.execute(text.encode(), arguments(args))
             return cursor.fetchall() if cursor.description is not None else []
 
         if op.single:
@@ -198,7 +199,7 @@ class PostgresStore:
     async def _atransact(self, connection: AsyncConnection, op: Operation[T]) -> T:
         async def execute(statement: Statement) -> Rows:
             text, args = array_call(statement)
-            cursor = await connection.execute(text.encode(), args)
+            cursor = await connection.execute(text.encode(), arguments(args))
             return await cursor.fetchall() if cursor.description is not None else []
 
         if op.single:

@@ -235,7 +235,7 @@ class Handlers:
             with pytest.raises(TaskFailed, match="timed out"):
                 await handle.aresult(60)
             stuck = [0]
-            while stuck == [0]:  # noqa: ASYNC110 - what a session says of itself reaches us through the store alone
+            while stuck == [0]:
                 stuck = [session.stuck for session in await world.app.sessions.alist()]
                 await asyncio.sleep(0.01)
             release.set()

@@ -39,7 +39,7 @@ class Handles:
         with pytest.raises(UnknownTask):
             world.call(world.app.handle(world.ids.task(None)), "info")
 
-    def test_many_waiters_share_one_query(self, world: World) -> None:
+    def test_many_waiters_share_one_query(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         @world.app.task
         async def work(number: int) -> int:
             return number
@@ -56,11 +56,9 @@ class Handles:
                 queries.append(op.name)
                 return await arun(op)
 
-            world.store.arun = counted  # type: ignore[method-assign]
+            monkeypatch.setattr(world.store, "arun", counted)
             await world.app.atick()
-            found = await asyncio.gather(*waiting)
-            del world.store.arun  # type: ignore[method-assign]
-            return found
+            return await asyncio.gather(*waiting)
 
         assert world.await_(story()) == list(range(50))
         assert 1 <= queries.count("watch") < 50
