@@ -10,7 +10,7 @@ from tests.crash.shop import app, count
 def main() -> None:
     first, many = int(sys.argv[1]), int(sys.argv[2])
     for number in range(first, first + many):
-        count.using(key=f"k{number % 7}" if number % 2 else None).enqueue(number)  # type: ignore[typeddict-item]
+        count.using(key=f"k{number % 7}" if number % 2 else None).enqueue(number)
     app.close()
 
 

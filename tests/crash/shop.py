@@ -34,18 +34,19 @@ async def hold(number: int) -> int:
 
 @app.task(retry=Retry.never())
 async def nap(number: int) -> None:
-    """Sleeps through the crashes of its neighbour, and is short when it is left alone."""
+    """Sleeps until its neighbour's crash ends it, and is short once it is left alone."""
     note("start", number, current().attempt, os.getpid())
-    while current().attempt < 3 and not Path(f"{LEDGER}.calm").exists():
-        await asyncio.sleep(0.01)
+    if current().attempt < 3:
+        await asyncio.Event().wait()
 
 
 @app.task(retry=Retry.never())
 async def kill(wait_for: int) -> None:
     """Kills its process once everyone else has begun."""
     note("kill", current().attempt, os.getpid())
-    while current().attempt < 3 and sum(1 for line in lines() if line[0] == "start") < wait_for * current().attempt:
-        await asyncio.sleep(0.01)
+    if current().attempt < 3:
+        while len([line for line in lines() if line[0] == "start"]) < wait_for * current().attempt:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the ledger is a file: nobody can signal
     os._exit(9)
 
 

@@ -47,13 +47,13 @@ class DeclaredOptions(TypedDict, total=False):
     queue: str
     namespace: str
     priority: int
-    key: str
+    key: str | None
     order: str
-    limit: str
-    unique: str | Unique
+    limit: str | None
+    unique: str | Unique | None
     retry: Retry
-    timeout: Duration
-    expires: Duration
+    timeout: Duration | None
+    expires: Duration | None
     retention: Duration
     tags: Sequence[str]
     at_most_once: bool
