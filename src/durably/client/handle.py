@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import Generic, TypeVar
+from uuid import UUID
 
 from durably.client.engine import Engine
 from durably.client.info import AttemptInfo, Progress, TaskInfo, attempt_info, task_info
@@ -33,6 +34,14 @@ class Cancellation(StrEnum):
     """It had already ended."""
 
 
+def _checked(task_id: str) -> str:
+    """The id, if it can be one: what cannot must not reach a database, least of all in a caller's transaction."""
+    try:
+        return str(UUID(task_id))
+    except (ValueError, AttributeError, TypeError):
+        raise UnknownTask(f"{task_id!r} is not a task id; ids look like 01890a5d-ac96-774b-bcce-b302099a8057") from None
+
+
 class Handle(Generic[R]):
     """One accepted task."""
 
@@ -45,7 +54,7 @@ class Handle(Generic[R]):
         existing: bool = False,
         uncommitted: bool = False,
     ) -> None:
-        self.id = task_id
+        self.id = _checked(task_id)
         self.existing = existing
         """Whether this is a task that already held the unique key."""
         self._engine = engine

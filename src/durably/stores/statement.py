@@ -22,11 +22,10 @@ Rows = list[tuple[Any, ...]]
 
 
 class Part(NamedTuple):
-    """One SQL statement, how many of the arguments it takes, and whether the host's time follows them."""
+    """One SQL statement, and which of the arguments it takes, in its order; minus one is the time."""
 
     text: str
-    takes: int
-    wants_now: bool
+    takes: tuple[int, ...]
 
 
 class Query(NamedTuple):
@@ -53,7 +52,7 @@ class Dialect(NamedTuple):
     package: str
     macros: dict[str, str]
     numbered: bool
-    """True for $1 (PostgreSQL, which has its own now()); False for ?1 (SQLite, which is told the time)."""
+    """True for $1 (PostgreSQL, which has its own now()); False for ? (SQLite, which is told the time)."""
     schema: str = "durably"
 
 
@@ -104,13 +103,12 @@ def _compiled(name: str, text: str, dialect: Dialect) -> Query:
     text = re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE).strip()
     parts = []
     for piece in re.split(r";\s*\n", text):
-        count = max((int(number) for number in re.findall(r"\?(\d+)", piece)), default=0)
+        named = re.findall(r"\?\d+|:now", piece)
+        takes = tuple(-1 if name == ":now" else int(name[1:]) - 1 for name in named)
         if dialect.numbered:
-            piece = re.sub(r"\?(\d+)", r"$\1", in_schema(piece, dialect.schema))
-            parts.append(Part(piece, count, False))
+            parts.append(Part(re.sub(r"\?(\d+)", r"$\1", in_schema(piece, dialect.schema)), takes))
         else:
-            wants_now = ":now" in piece
-            parts.append(Part(piece.replace(":now", f"?{count + 1}"), count, wants_now))
+            parts.append(Part(re.sub(r"\?\d+|:now", "?", piece), takes))
     return Query(name, tuple(parts))
 
 
@@ -127,11 +125,16 @@ def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ..
     rows = list(zip(*statement.args, strict=True)) if statement.each else [statement.args]
     calls = []
     for row in rows:
-        args = tuple(_json(value).decode() if isinstance(value, list) else value for value in row)
+        args = [*(_plain(value) for value in row), now]
         for part in statement.query.parts:
-            given = args[: part.takes]
-            calls.append((part.text, (*given, now) if part.wants_now else given))
+            calls.append((part.text, tuple([args[index] for index in part.takes])))
     return calls
+
+
+def _plain(value: Any) -> Any:
+    """A value that no adapter of the application's gets to see."""
+    kind = type(value)
+    return _json(value).decode() if kind is list else int(value) if kind is bool else value
 
 
 def array_call(statement: Statement) -> tuple[str, tuple[Any, ...]]:

@@ -99,7 +99,7 @@ def arrival(store: PostgresHome) -> Operation[str]:
 
 
 def _statement(text: str, *args: str) -> Statement:
-    return Statement(Query("within", (Part(text, len(args), False),)), args, False)
+    return Statement(Query("within", (Part(text, tuple(range(len(args)))),)), args, False)
 
 
 def admit(connection: Any, store: PostgresHome, found: str) -> None:

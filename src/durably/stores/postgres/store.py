@@ -166,8 +166,7 @@ class PostgresStore:
     async def aclose(self) -> None:
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
-            for connection in pool.idle:
-                await connection.close()
+            await pool.empty()
 
     def _applied(self, connection: Connection) -> int:
         known = migrations("durably.stores.postgres")[-1].version
@@ -226,6 +225,8 @@ class PostgresStore:
                 clean = True
             except psycopg.Error:
                 clean = _rolled_back(connection)
+                if not clean:
+                    self.close()
                 raise
             finally:
                 with self._idle_lock:
@@ -250,6 +251,8 @@ class PostgresStore:
                 clean = True
             except psycopg.Error:
                 clean = await _arolled_back(connection)
+                if not clean:
+                    await pool.empty()
                 raise
             finally:
                 if clean and not connection.closed:
@@ -273,9 +276,16 @@ class PostgresStore:
 
 
 class _LoopPool:
+    """The idle connections of one event loop."""
+
     def __init__(self) -> None:
         self.idle: list[AsyncConnection] = []
         self.room = asyncio.Semaphore(POOL_SIZE)
+
+    async def empty(self) -> None:
+        """Close what is idle: where one connection broke, the others are no better."""
+        while self.idle:
+            await self.idle.pop().close()
 
 
 def _rolled_back(connection: Connection) -> bool:

@@ -62,13 +62,13 @@ SELECT sum(is_key)
                  WHERE k.state = 'ready' AND k.queue = r.value
                    AND k.priority = json_extract(?2, '$[' || r.key || ']') AND k.ready_at <= :now
                  UNION ALL
-                SELECT 0, t.priority, t.ready_at
+                SELECT 0, waiting.priority, waiting.ready_at
                   FROM (SELECT t.priority, t.ready_at
                           FROM json_each(?1) r
                          CROSS JOIN durably_tasks t
                          WHERE t.state = 'ready' AND t.queue = r.value
                            AND t.priority = json_extract(?2, '$[' || r.key || ']')
-                         LIMIT ?3) t)
+                         LIMIT ?3) waiting)
          ORDER BY priority DESC, ready_at LIMIT ?3)
 
 -- :lease_keys

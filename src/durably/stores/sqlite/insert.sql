@@ -18,10 +18,10 @@ SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id =
 INSERT OR IGNORE INTO durably_unique_keys (namespace, scope, key, task, fingerprint, expires_at)
 SELECT ?2, ?3, CASE WHEN ?6 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?6) END, ?1, ?5, (:now / ?6 + 1) * ?6
  WHERE true
-RETURNING task
+RETURNING +task
 
 -- :find_unique
-SELECT ?1, u.task, u.fingerprint
+SELECT ?1, +u.task, +u.fingerprint
   FROM durably_unique_keys u
  WHERE u.namespace = ?2 AND u.scope = ?3 AND u.key = CASE WHEN ?5 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?5) END
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sqlite3
 import threading
@@ -50,7 +51,7 @@ class SqliteStore:
     def __init__(self, path: str, clock: Clock | None = None, *, patience: float = PATIENCE) -> None:
         if sqlite3.sqlite_version_info < (3, 40):
             raise StoreUnavailable(f"SQLite 3.40 or newer is needed; this Python has {sqlite3.sqlite_version}")
-        self.path = path
+        self.path = path if path == ":memory:" else os.path.abspath(path)
         self.clock = clock or HostClock()
         self.queries = load(DIALECT)
         self._patience = patience

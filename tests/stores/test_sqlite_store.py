@@ -1,0 +1,159 @@
+"""What is particular to SQLite: one file, one writer, and what can go wrong with files."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from durably import Durably, SchemaOutdated, StoreUnavailable
+from durably.stores.operations.claim import claim
+from durably.stores.operations.read import clock
+from durably.stores.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+def store(sqlite_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(str(sqlite_path), patience=0.2)
+    yield store
+    store.close()
+
+
+def test_commits_are_durable_by_default(store: SqliteStore) -> None:
+    store.migrate()
+    findings = {finding.check: finding for finding in store.examine()}
+
+    assert findings["journal"].detail == "journal_mode=wal"
+    assert findings["durability"].detail.startswith("synchronous=FULL")
+    assert {finding.level for finding in findings.values()} == {"ok"}
+
+
+def test_the_schema_is_made_at_the_first_use_beside_the_applications_tables(sqlite_path: Path) -> None:
+    with sqlite3.connect(sqlite_path) as file:
+        file.execute("CREATE TABLE orders (id TEXT)")
+        file.execute("PRAGMA user_version = 7")
+    file.close()
+    app = Durably(f"sqlite:///{sqlite_path}")
+
+    @app.task
+    async def work() -> int:
+        return 1
+
+    handle = work.enqueue()
+    app.drain()
+    assert handle.result(5) == 1
+    app.close()
+    with sqlite3.connect(sqlite_path) as file:
+        assert file.execute("PRAGMA user_version").fetchall() == [(7,)]
+        tables = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    file.close()
+    assert {name for name in tables if not name.startswith(("durably_", "sqlite_"))} == {"orders"}
+
+
+def test_two_migrators_at_once_are_fine(sqlite_path: Path) -> None:
+    applied: list[list[str]] = []
+    ready = threading.Barrier(8)
+
+    def migrate() -> None:
+        store = SqliteStore(str(sqlite_path))
+        ready.wait()
+        applied.append(store.migrate())
+        store.close()
+
+    threads = [threading.Thread(target=migrate) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(applied, key=len) == [[]] * 7 + [["0001_engine"]]
+
+
+def test_a_file_that_stays_locked_is_reported_and_nothing_is_lost(store: SqliteStore, sqlite_path: Path) -> None:
+    store.migrate()
+    app = Durably(store)
+
+    @app.task
+    async def work() -> None: ...
+
+    other = sqlite3.connect(sqlite_path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="stayed locked by another process"):
+        work.enqueue()
+    assert store.run(clock()) > 0, "reading does not need the lock"
+    other.execute("ROLLBACK")
+    other.close()
+
+    work.enqueue()
+    assert app.queues.list()[0].counts == {"ready": 1}
+
+
+def test_a_full_disk_is_a_clear_error_and_work_goes_on_when_there_is_space(store: SqliteStore) -> None:
+    app = Durably(store, payload_limit=10**7)
+    done: list[int] = []
+
+    @app.task
+    async def work(number: int, ballast: str) -> None:
+        done.append(number)
+
+    work.enqueue(1, "")
+    connection = store._writing()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
+        for _ in range(100):
+            work.enqueue(2, "x" * 100_000)
+    connection.execute(f"PRAGMA max_page_count = {2**30}")
+    work.enqueue(3, "")
+    app.drain()
+
+    assert done[0] == 1
+    assert done[-1] == 3
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_what_is_no_database_is_not_touched(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to be looked at" * 50)
+    with pytest.raises(StoreUnavailable, match="not an SQLite database"):
+        SqliteStore(str(text)).migrate()
+    assert text.read_text().startswith("not a database")
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        SqliteStore(str(tmp_path / "nowhere" / "durably.db")).migrate()
+    with pytest.raises(StoreUnavailable, match="cannot be opened|does not exist"):
+        SqliteStore(str(tmp_path)).migrate()
+
+
+def test_a_schema_from_the_future_is_refused(store: SqliteStore, sqlite_path: Path) -> None:
+    store.migrate()
+    with sqlite3.connect(sqlite_path) as file:
+        file.execute("UPDATE durably_meta SET value = '9999' WHERE name = 'schema'")
+    file.close()
+    newer = SqliteStore(str(sqlite_path))
+    with pytest.raises(SchemaOutdated, match="upgrade durably"):
+        newer.migrate()
+    newer.close()
+
+
+SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "by_prefix", "prune"}
+
+
+def test_no_hot_query_scans_the_tasks(store: SqliteStore) -> None:
+    store.migrate()
+    connection = store._writing()
+    for name in store.queries.names:
+        for part in store.queries._queries[name].parts:
+            rows = connection.execute(f"EXPLAIN QUERY PLAN {part.text}", [None] * len(part.takes)).fetchall()
+            scans = [row[3] for row in rows if row[3].startswith(("SCAN durably_tasks", "SCAN t", "SCAN f"))]
+            full = [scan for scan in scans if "USING" not in scan]
+            assert name in SCANNED_ON_PURPOSE or not full, (name, full)
+
+
+def test_a_claim_by_a_session_that_is_gone_writes_nothing(store: SqliteStore) -> None:
+    store.migrate()
+    before = store._writing().execute("SELECT value FROM durably_meta WHERE name = 'token'").fetchall()
+    assert not store.run(claim("nobody", ["default"], 10)).live
+    assert store._writing().execute("SELECT value FROM durably_meta WHERE name = 'token'").fetchall() == before
