@@ -1,0 +1,245 @@
+"""The worker on the real clock: woken without polling, watched by its heartbeat, honest about threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from durably import Durably, Retry, current
+
+NEVER = 3600
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def app(request: pytest.FixtureRequest, sqlite_path: Path) -> Iterator[Durably]:
+    url = f"sqlite:///{sqlite_path}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("migrated_postgres_url")
+    app = Durably(url)
+    app.migrate()
+    yield app
+    app.close()
+
+
+async def asleep(app: Durably) -> None:
+    """Wait until the worker has told the store that it sleeps, where the store wants to know."""
+    if not app.store.sleeps:
+        return
+    with psycopg.connect(app.store.url, autocommit=True) as connection:  # type: ignore[attr-defined]
+        while connection.execute("SELECT count(*) FROM durably.sleepers").fetchone() == (0,):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the store cannot signal
+
+
+def test_a_sleeping_worker_is_woken_by_an_enqueue_of_someone_else(app: Durably) -> None:
+    stranger = Durably(app.store.private())
+
+    @stranger.task(name="work")
+    async def stand_in(number: int) -> int: ...  # type: ignore[empty-body]
+
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    async def story() -> list[int]:
+        worker = app.worker(poll=NEVER)
+        serving = asyncio.create_task(worker.run())
+        results = []
+        for number in range(3):
+            await asleep(app)
+            handle = await asyncio.to_thread(stand_in.enqueue, number)
+            results.append(await work.handle(handle.id).aresult(120))
+        worker.stop()
+        await serving
+        await app.aclose()
+        return results
+
+    assert asyncio.run(story()) == [0, 1, 2]
+    stranger.close()
+
+
+def test_a_sleeping_worker_wakes_for_what_falls_due_and_for_the_next_of_a_key(app: Durably) -> None:
+    @app.task(retry=Retry.constant(3, "20ms"))
+    async def work(number: int) -> int:
+        if current().attempt == 1:
+            raise ValueError("once more")
+        return number
+
+    async def story() -> list[int]:
+        worker = app.worker(poll=NEVER)
+        serving = asyncio.create_task(worker.run())
+        await asleep(app)
+        handles = [await work.using(delay="50ms").aenqueue(1)]
+        handles += [await work.using(key="k").aenqueue(number) for number in (2, 3)]
+        results = [await handle.aresult(120) for handle in handles]
+        worker.stop()
+        await serving
+        await app.aclose()
+        return results
+
+    assert asyncio.run(story()) == [1, 2, 3]
+
+
+def test_a_worker_that_lost_its_notifications_listens_again(migrated_postgres_url: str) -> None:
+    app = Durably(migrated_postgres_url)
+
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    listeners = "SELECT pid FROM pg_stat_activity WHERE query IN ('LISTEN durably', 'SELECT pg_notify($1, $2)')"
+
+    async def listening(connection: psycopg.Connection[tuple[int]], but: set[int]) -> set[int]:
+        while not (found := {pid for (pid,) in connection.execute(listeners.encode())} - but):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the server cannot signal
+        return found
+
+    async def story() -> int:
+        worker = app.worker(poll=NEVER)
+        serving = asyncio.create_task(worker.run())
+        with psycopg.connect(migrated_postgres_url, autocommit=True) as connection:
+            first = await listening(connection, {connection.info.backend_pid})
+            for pid in first:
+                connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+            await listening(connection, {connection.info.backend_pid, *first})
+        result = await (await work.aenqueue(7)).aresult(120)
+        worker.stop()
+        await serving
+        await app.aclose()
+        return result
+
+    assert asyncio.run(story()) == 7
+
+
+class Overheard(logging.Handler):
+    """Sets a signal when a message comes by."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words = words
+        self.heard = threading.Event()
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.words in record.getMessage():
+            self.text = record.getMessage()
+            self.heard.set()
+
+
+def test_a_blocked_event_loop_stops_the_heartbeat_and_shows_where_it_hangs(app: Durably) -> None:
+    overheard = Overheard("event loop has been blocked")
+    logging.getLogger("durably.session").addHandler(overheard)
+
+    @app.task
+    async def blocks_the_loop() -> str:
+        overheard.heard.wait()
+        return "went on"
+
+    async def story() -> str:
+        worker = app.worker(poll=0.05, lease=0.4)
+        serving = asyncio.create_task(worker.run())
+        handle = await blocks_the_loop.aenqueue()
+        result = await handle.aresult(120)
+        worker.stop()
+        await serving
+        await app.aclose()
+        return result
+
+    assert asyncio.run(story()) == "went on"
+    assert "in blocks_the_loop" in overheard.text
+    logging.getLogger("durably.session").removeHandler(overheard)
+
+
+def test_a_thread_sees_the_cancel_flag_and_what_it_then_does_is_recorded(app: Durably) -> None:
+    begun = threading.Event()
+
+    @app.task
+    def obedient() -> str:
+        begun.set()
+        while not current().cancelled:
+            time.sleep(0.005)
+        raise RuntimeError("stopping as asked")
+
+    @app.task
+    def stubborn() -> str:
+        begun.set()
+        while not current().cancelled:
+            time.sleep(0.005)
+        return "finished anyway"
+
+    async def story() -> list[tuple[str, str]]:
+        worker = app.worker(poll=0.05)
+        serving = asyncio.create_task(worker.run())
+        found = []
+        for task in (obedient, stubborn):
+            begun.clear()
+            handle = await task.aenqueue()
+            await asyncio.to_thread(begun.wait)
+            answer = await handle.acancel("not needed")
+            while not (info := await handle.ainfo()).finished_at:  # noqa: ASYNC110 - both ends are awaited
+                await asyncio.sleep(0.01)
+            found.append((str(answer), info.state))
+        worker.stop()
+        await serving
+        await app.aclose()
+        return found
+
+    assert asyncio.run(story()) == [("stopping", "cancelled"), ("stopping", "done")]
+
+
+def test_concurrent_callers_share_statements_and_a_conflict_is_only_its_own(app: Durably) -> None:
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    async def story() -> tuple[int, int]:
+        writes: list[str] = []
+        arun = app.store.arun
+
+        async def counted(op: object) -> object:
+            writes.append(repr(op))
+            return await arun(op)  # type: ignore[arg-type]
+
+        app.store.arun = counted  # type: ignore[method-assign, assignment]
+        answers = await asyncio.gather(
+            *(work.aenqueue(number) for number in range(200)),
+            work.using(unique="u").aenqueue(1),
+            work.using(unique="u").aenqueue(2),
+            return_exceptions=True,
+        )
+        await app.aclose()
+        return len(writes), sum(isinstance(answer, Exception) for answer in answers)
+
+    writes, refused = asyncio.run(story())
+    assert writes < 20
+    assert refused == 1
+    assert app.queues.list()[0].counts == {"ready": 201}
+
+
+def test_threads_share_statements_too(app: Durably) -> None:
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    ready = threading.Barrier(8)
+    seen: list[str] = []
+
+    def produce(first: int) -> None:
+        ready.wait()
+        for number in range(first, first + 25):
+            seen.append(work.enqueue(number).id)
+
+    threads = [threading.Thread(target=produce, args=(index * 25,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(seen)) == 200
+    assert app.queues.list()[0].counts == {"ready": 200}
