@@ -12,7 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from durably import Durably, Retry, current
+from durably import Durably, Retry, StoreUnavailable, current
+from durably.stores.operations.claim import Claim
+from durably.stores.statement import Operation
 
 NEVER = 3600
 
@@ -243,3 +245,38 @@ def test_threads_share_statements_too(app: Durably) -> None:
 
     assert len(set(seen)) == 200
     assert app.queues.list()[0].counts == {"ready": 200}
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_and_runs(app: Durably, monkeypatch: pytest.MonkeyPatch) -> None:
+    arun = app.store.arun
+    lost: list[int] = []
+
+    async def loses_one_answer(op: Operation[object]) -> object:
+        answer = await arun(op)
+        if isinstance(answer, Claim) and answer.tasks and not lost:
+            lost.append(len(answer.tasks))
+            raise StoreUnavailable("the connection broke after the commit")
+        return answer
+
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    async def story() -> list[int]:
+        handles = [
+            await work.aenqueue(1),
+            await work.using(key="k").aenqueue(2),
+            await work.using(limit="g").aenqueue(3),
+        ]
+        monkeypatch.setattr(app.store, "arun", loses_one_answer)
+        worker = app.worker(poll=0.05)
+        serving = asyncio.create_task(worker.run())
+        results = [await handle.aresult(120) for handle in handles]
+        assert {(await handle.ainfo()).spent for handle in handles} == {1}
+        worker.stop()
+        await serving
+        await app.aclose()
+        return results
+
+    assert asyncio.run(story()) == [1, 2, 3]
+    assert lost == [3]

@@ -20,7 +20,8 @@ from durably.errors import BadOption, DurablyError
 from durably.observe.events import Events
 from durably.stores.open import open_store
 from durably.stores.protocol import Store
-from durably.worker.worker import Worker, WorkerOptions, worker_options
+from durably.worker.options import WorkerOptions, worker_options
+from durably.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -235,5 +235,8 @@ def _options(task: Task) -> Options:
 
 
 def _brief(failure: Failure) -> str:
+    """The first line of what went wrong; what a handler said on purpose, or we did, needs no exception's name."""
     first = failure.message.splitlines()[0] if failure.message else ""
-    return f"{failure.kind}: {first}" if first else failure.kind
+    if not first:
+        return failure.kind
+    return first if failure.kind.startswith("durably.") else f"{failure.kind}: {first}"

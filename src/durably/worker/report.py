@@ -53,9 +53,8 @@ class Reporter:
         self._limit = limit
         self._applied = applied
         self._waiting: list[Report] = []
+        self._unsettled: set[str] = set()
         self._arrived = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
         self._closing = False
 
     @property
@@ -66,24 +65,25 @@ class Reporter:
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
-        self._drained.clear()
+        self._unsettled.add(report.task.id)
         self._arrived.set()
 
-    async def drained(self) -> None:
-        """Wait until everything that was handed over is settled."""
-        await self._drained.wait()
+    @property
+    def unsettled(self) -> set[str]:
+        """The tasks about which a report waits to be committed."""
+        return set(self._unsettled)
 
     async def run(self) -> None:
         """Commit until closed and empty."""
         while True:
             while not self._waiting:
-                self._drained.set()
                 if self._closing:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             await self._settle(batch)
+            self._unsettled = {report.task.id for report in self._waiting}
 
     def close(self) -> None:
         """Let `run` return once everything is settled."""
@@ -92,7 +92,7 @@ class Reporter:
 
     async def _settle(self, batch: list[Report]) -> None:
         """Commit a batch. One bad row splits it; a store that is away is waited for."""
-        pending = [(report, self._seal(report.decide(report.task))) for report in batch]
+        pending = [(report, self._decided(report, report.task)) for report in batch]
         pause = FIRST_PAUSE
         while pending:
             try:
@@ -125,13 +125,21 @@ class Reporter:
         current = verdict.current
         ours = current is not None and current.token == report.task.token
         if ours and current is not None and current.state == State.LEASED:
-            return report, self._seal(report.decide(current))
+            return report, self._decided(report, current)
         if ours and current is not None and current.ended:
             # Our commit had landed and only its answer was lost.
             self._tell(report, verdict.change)
         else:
             self._fence(report, verdict)
         return None
+
+    def _decided(self, report: Report, task: Task) -> Change:
+        """The decision about the task as it is now; one that cannot be made is a failure of this task alone."""
+        try:
+            return self._seal(report.decide(task))
+        except Exception as error:
+            log.exception("the outcome of task %s could not be decided", task.id)
+            return fail(task, Failure.of(error, permanent=True), Retry.never(), 0.0)
 
     def _tell(self, report: Report, change: Change) -> None:
         if not self._events.observed:

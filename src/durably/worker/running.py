@@ -52,6 +52,11 @@ class Running:
     def __len__(self) -> int:
         return len(self._attempts)
 
+    @property
+    def ids(self) -> set[str]:
+        """The tasks in flight."""
+        return set(self._attempts)
+
     def start(self, task: Task, now: int) -> None:
         """Begin an attempt, or report at once why it cannot begin."""
         definition = self._definitions.get(task.name)

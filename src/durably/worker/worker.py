@@ -14,22 +14,24 @@ from typing import Any, Protocol
 import msgspec
 
 from durably.client.engine import Engine
+from durably.core import lifecycle
 from durably.core.change import Change
 from durably.core.codec import Plain
-from durably.core.moment import SECOND, Duration, micros, seconds
+from durably.core.moment import SECOND, micros
 from durably.core.task import State, Task
-from durably.errors import BadOption, DurablyError, StoreUnavailable
+from durably.errors import DurablyError, StoreUnavailable
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, Range, claim, next_due, sleep, wake
 from durably.stores.operations.commit import set_progress
-from durably.stores.operations.sweep import cancelled, close_session, describe_session, open_session
+from durably.stores.operations.sweep import cancelled, close_session, describe_session, held, open_session
 from durably.stores.protocol import Store, Wakeups
 from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
-from durably.worker.report import Reporter
+from durably.worker.options import WorkerOptions
+from durably.worker.report import Report, Reporter
 from durably.worker.running import Running
 from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
-from durably.worker.session import BEATS_PER_LEASE, Heartbeat, Pulse, Session, check_lease
+from durably.worker.session import Heartbeat, Pulse, Session
 
 log = logging.getLogger("durably.worker")
 
@@ -37,51 +39,6 @@ LINGER = 0.005
 LINGERS = 4
 SWEEP = 20
 """Every so many claims one looks below the floor, where a transaction that committed late may have landed."""
-
-
-class WorkerOptions(msgspec.Struct, frozen=True):
-    """How a worker works. Durations are in seconds."""
-
-    queues: tuple[str, ...]
-    concurrency: int = 100
-    lease: float = 30.0
-    heartbeat: float = 7.5
-    poll: float = 1.0
-    grace: float = 25.0
-    stuck_limit: int = 10
-    scan: float = 0.5
-    prune: float = 30.0
-
-
-def worker_options(
-    queues: tuple[str, ...],
-    *,
-    concurrency: int = 100,
-    lease: Duration = 30.0,
-    heartbeat: Duration | None = None,
-    poll: Duration = 1.0,
-    grace: Duration = 25.0,
-    stuck_limit: int | None = None,
-) -> WorkerOptions:
-    """Checked options."""
-    if not queues:
-        raise BadOption("a worker needs at least one queue to serve")
-    if isinstance(concurrency, bool) or not 1 <= concurrency <= 10_000:
-        raise BadOption(f"concurrency: {concurrency!r} must be from 1 to 10000")
-    length = seconds(lease, "lease")
-    interval = length / BEATS_PER_LEASE if heartbeat is None else seconds(heartbeat, "heartbeat")
-    check_lease(length, interval)
-    if seconds(poll, "poll") <= 0:
-        raise BadOption("poll: it must be longer than nothing")
-    return WorkerOptions(
-        queues,
-        concurrency,
-        length,
-        interval,
-        seconds(poll, "poll"),
-        seconds(grace, "grace"),
-        max(1, concurrency // 2) if stuck_limit is None else stuck_limit,
-    )
 
 
 class Beating(Protocol):
@@ -125,6 +82,8 @@ class Worker:
         self._stopping = asyncio.Event()
         self._floors: dict[Range, int] = {}
         self._claims = 0
+        self._in_doubt = False
+        self._told_stuck = False
         self._progressing: set[Context] = set()
         self._lost = asyncio.Event()
         self._session: Session | None = None
@@ -254,7 +213,7 @@ class Worker:
             if self._lost.is_set():
                 await self._renew()
                 asleep = False
-            if not await self._room():
+            if not await self._room() or (self._in_doubt and not await self._settle_doubt()):
                 continue
             found = await self._claim(fresh=empty == 1)
             if found is None:
@@ -287,24 +246,29 @@ class Worker:
             or len(self._running.stuck) >= self._options.stuck_limit
             or not self._current.may_start(self._now())
         )
-        if not blocked:
-            return True
         if len(self._running.stuck) >= self._options.stuck_limit:
             self._too_stuck()
+        else:
+            self._told_stuck = False
+        if not blocked:
+            return True
         self._running.freed.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._running.freed.wait(), self._options.heartbeat / 4)
         return False
 
     def _too_stuck(self) -> None:
-        if self._recycle and not self.recycled:
+        if self._told_stuck:
+            return
+        self._told_stuck = True
+        stuck = len(self._running.stuck)
+        self._engine.events.emit(Event("worker_stuck", session=self.session, count=stuck))
+        if self._recycle:
+            log.error("%d slots are stuck: this worker process is recycled", stuck)
             self.recycled = True
-            log.error("%d slots are stuck: this worker process is recycled", len(self._running.stuck))
             self.stop()
-        elif not self.recycled:
-            self.recycled = True
-            log.error("%d slots are stuck: this worker claims nothing until some return", len(self._running.stuck))
-            self._engine.events.emit(Event("worker_stuck", session=self.session, count=len(self._running.stuck)))
+        else:
+            log.error("%d slots are stuck: this worker claims nothing until some return", stuck)
 
     async def _claim(self, *, fresh: bool, alone: bool = False) -> Claim | None:
         """Claim up to the free slots; None when it could not be done and should be tried again."""
@@ -314,8 +278,9 @@ class Worker:
         op = claim(self._current.id, self._options.queues, room, floors={} if below else self._floors, alone=alone)
         try:
             found = await self._store.arun(op)
-        except StoreUnavailable as error:
+        except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)
+            self._in_doubt = True
             await self._wakeups.wait(self._options.poll * self._chance.uniform(0.5, 1.0))
             return None
         if not found.live:
@@ -327,11 +292,29 @@ class Worker:
         return found
 
     def _start(self, found: Claim) -> None:
-        if not self._current.may_start(self._now()):
-            # What was claimed too late is found by the sweep once this session is dead.
-            return
-        for task in found.tasks:
-            self._running.start(task, found.now)
+        if self._current.may_start(self._now()):
+            for task in found.tasks:
+                self._running.start(task, found.now)
+        else:
+            self._give_back(found.tasks)
+
+    def _give_back(self, tasks: list[Task]) -> None:
+        """Release what was claimed and has not begun."""
+        for task in tasks:
+            self._reporter.add(Report(task, lambda one: lifecycle.release(one, started=False), "released"))
+
+    async def _settle_doubt(self) -> bool:
+        """After a claim without an answer: give back what it leased and nobody here knows of."""
+        known = self._running.ids | self._reporter.unsettled
+        try:
+            leased = await self._store.arun(held(self._current.id))
+        except DurablyError as error:
+            log.warning("nothing can be claimed at the moment: %s", error)
+            await self._wakeups.wait(self._options.poll * self._chance.uniform(0.5, 1.0))
+            return False
+        self._give_back([task for task in leased if task.id not in known])
+        self._in_doubt = False
+        return True
 
     async def _run_alone(self) -> None:
         """A task on its last crash life waits: finish what runs, then give it the process for itself."""

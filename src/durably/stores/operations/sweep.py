@@ -49,6 +49,15 @@ def lapsed(q: Queries, limit: int, skip: list[str]) -> Steps[list[Task]]:
     return tasks
 
 
+@operation(writes=False)
+def held(q: Queries, session: str) -> Steps[list[Task]]:
+    """Everything that is leased to a session, for one that lost the answer to a claim."""
+    rows = yield q("held", session)
+    tasks = [restore(row) for row in rows]
+    rows = yield q("held_heads", session)
+    return tasks + [restore(row) for row in rows]
+
+
 @operation(single=True)
 def bury(q: Queries) -> Steps[int]:
     """Remove dead sessions that hold nothing any more."""

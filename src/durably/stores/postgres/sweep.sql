@@ -41,6 +41,15 @@ SELECT {live}
    AND NOT t.id = ANY(?2::text[]::uuid[])
  LIMIT ?1::int
 
+-- :held
+SELECT {task} FROM durably.tasks t WHERE t.state = 'leased' AND t.session = ?1::text
+
+-- :held_heads
+SELECT {live}
+  FROM durably.keys k
+  JOIN durably.tasks t ON t.id = k.head
+ WHERE k.state = 'leased' AND k.session = ?1::text
+
 -- :bury
 -- Dead sessions to which nothing points any more, and what they left behind.
 WITH gone AS (

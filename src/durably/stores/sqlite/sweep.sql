@@ -33,6 +33,15 @@ SELECT {live}
    AND t.id NOT IN (SELECT value FROM json_each(?2))
  LIMIT ?1
 
+-- :held
+SELECT {task} FROM durably_tasks t WHERE t.state = 'leased' AND t.session = ?1
+
+-- :held_heads
+SELECT {live}
+  FROM durably_keys k
+  JOIN durably_tasks t ON t.id = k.head
+ WHERE k.state = 'leased' AND k.session = ?1
+
 -- :bury
 DELETE FROM durably_sessions
  WHERE state = 'dead'
