@@ -17,14 +17,15 @@ from durably.client.engine import Engine
 from durably.core import lifecycle
 from durably.core.change import Change
 from durably.core.codec import Plain
-from durably.core.moment import SECOND, micros
+from durably.core.moment import micros
 from durably.core.task import State, Task
 from durably.errors import DurablyError, StoreUnavailable
 from durably.observe.events import Event
-from durably.stores.operations.claim import Claim, Range, claim, next_due, sleep, wake
+from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
-from durably.stores.operations.sweep import cancelled, close_session, describe_session, held, open_session
+from durably.stores.operations.sweep import cancelled, close_session, describe_session, open_session
 from durably.stores.protocol import Store, Wakeups
+from durably.worker.claims import Claims
 from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import WorkerOptions
@@ -37,8 +38,10 @@ log = logging.getLogger("durably.worker")
 
 LINGER = 0.005
 LINGERS = 4
-SWEEP = 20
-"""Every so many claims one looks below the floor, where a transaction that committed late may have landed."""
+ALONE_CHECK = 1.0
+"""How often a worker that drains for a lonely task asks whether someone else has taken it."""
+LAST_FLUSH = 5.0
+"""Seconds that results get to reach the store at the end, if it does not answer and the grace period is shorter."""
 
 
 class Beating(Protocol):
@@ -80,9 +83,7 @@ class Worker:
         self._make_heartbeat = given.heartbeat
         self._make_wakeups = given.wakeups
         self._stopping = asyncio.Event()
-        self._floors: dict[Range, int] = {}
-        self._claims = 0
-        self._in_doubt = False
+        self._claims = Claims(engine.store, options.queues, given.chance)
         self._told_stuck = False
         self._progressing: set[Context] = set()
         self._lost = asyncio.Event()
@@ -196,7 +197,7 @@ class Worker:
             self._running.let_go()
         await self._flush_progress()
         self._reporter.close()
-        await reporting
+        await self._flush(reporting)
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
@@ -205,38 +206,46 @@ class Worker:
         await self._close_session()
         self._engine.events.emit(Event("worker_stopped"))
 
+    async def _flush(self, reporting: asyncio.Task[None]) -> None:
+        """Let the last reports be committed; a store that stays away must not keep the process from leaving."""
+        done, _ = await asyncio.wait({reporting}, timeout=max(self._options.grace, LAST_FLUSH))
+        if done:
+            await reporting
+            return
+        log.error(
+            "%d results could not be stored; their tasks run again when the lease is over",
+            len(self._reporter.unsettled),
+        )
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+
     async def _claim_until_stopped(self) -> None:
         """Claim what there is room for; wait when there is none, or nothing to claim."""
         empty = 0
-        asleep = False
         while not self._stopping.is_set():
             if self._lost.is_set():
                 await self._renew()
-                asleep = False
-            if not await self._room() or (self._in_doubt and not await self._settle_doubt()):
+            if not await self._room() or not await self._settle_doubt():
                 continue
             found = await self._claim(fresh=empty == 1)
             if found is None:
                 continue
             if found.tasks:
                 empty = 0
-                if asleep:
-                    asleep = False
-                    await self._quietly(self._store.arun(wake(self._current.id)))
+                await self._claims.wake_up(self._current)
                 self._start(found)
-                continue
             if found.alone_waiting:
                 await self._run_alone()
+                continue
+            if found.tasks:
                 continue
             empty += 1
             if empty == 1:
                 continue
             if empty <= LINGERS:
                 await self._wakeups.wait(LINGER)
-            elif self._store.sleeps and not asleep:
-                asleep = await self._quietly(self._store.arun(sleep(self._current.id, self._options.queues)))
-            else:
-                await self._wakeups.wait(await self._idle_time(found))
+            elif not await self._claims.fall_asleep(self._current):
+                await self._wakeups.wait(await self._claims.idle_time(found, self._options.poll))
 
     async def _room(self) -> bool:
         """Whether something may be claimed now; if not, wait until that may have changed."""
@@ -272,23 +281,13 @@ class Worker:
 
     async def _claim(self, *, fresh: bool, alone: bool = False) -> Claim | None:
         """Claim up to the free slots; None when it could not be done and should be tried again."""
-        self._claims += 1
-        below = fresh or self._claims % SWEEP == 0
         room = 1 if alone else self._options.concurrency - len(self._running)
-        op = claim(self._current.id, self._options.queues, room, floors={} if below else self._floors, alone=alone)
-        try:
-            found = await self._store.arun(op)
-        except DurablyError as error:
-            log.warning("nothing can be claimed at the moment: %s", error)
-            self._in_doubt = True
-            await self._wakeups.wait(self._options.poll * self._chance.uniform(0.5, 1.0))
-            return None
-        if not found.live:
+        found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone)
+        if found is None:
+            await self._wakeups.wait(self._claims.pause(self._options.poll))
+        elif not found.live:
             self._lost.set()
             return None
-        self._floors.update(found.floors)
-        if fresh and not found.tasks:
-            self._floors.clear()
         return found
 
     def _start(self, found: Claim) -> None:
@@ -305,39 +304,39 @@ class Worker:
 
     async def _settle_doubt(self) -> bool:
         """After a claim without an answer: give back what it leased and nobody here knows of."""
-        known = self._running.ids | self._reporter.unsettled
-        try:
-            leased = await self._store.arun(held(self._current.id))
-        except DurablyError as error:
-            log.warning("nothing can be claimed at the moment: %s", error)
-            await self._wakeups.wait(self._options.poll * self._chance.uniform(0.5, 1.0))
+        if not self._claims.in_doubt:
+            return True
+        orphans = await self._claims.orphans(self._current, self._running.ids | self._reporter.unsettled)
+        if orphans is None:
+            await self._wakeups.wait(self._claims.pause(self._options.poll))
             return False
-        self._give_back([task for task in leased if task.id not in known])
-        self._in_doubt = False
+        self._give_back(orphans)
         return True
 
     async def _run_alone(self) -> None:
         """A task on its last crash life waits: finish what runs, then give it the process for itself."""
-        await self._running.emptied()
-        if self._stopping.is_set():
-            return
+        while not await self._emptied(ALONE_CHECK):
+            if self._interrupted or not await self._claims.someone_waits_alone(self._current):
+                return
         found = await self._claim(fresh=True, alone=True)
         if found is None or not found.tasks:
             await self._wakeups.wait(LINGER * 10)
             return
         self._start(found)
-        await self._running.emptied()
+        while not await self._emptied(ALONE_CHECK) and not self._interrupted:
+            pass
 
-    async def _idle_time(self, found: Claim) -> float:
-        """How long to wait for a hint: the poll, with jitter, or until a key or a limit may let something pass."""
-        idle = self._options.poll * self._chance.uniform(0.7, 1.0)
-        if found.again_in is not None:
-            idle = min(idle, found.again_in / SECOND)
-        with contextlib.suppress(StoreUnavailable):
-            soon = await self._store.arun(next_due(self._options.queues))
-            if soon.turns is not None:
-                idle = min(idle, max((soon.turns - soon.now) / SECOND, LINGER * 4))
-        return max(idle, 0.001)
+    @property
+    def _interrupted(self) -> bool:
+        return self._stopping.is_set() or self._lost.is_set()
+
+    async def _emptied(self, patience: float) -> bool:
+        """Whether nothing is in flight, but for what is stuck; waits for that a little."""
+        if len(self._running) > len(self._running.stuck) and not self._interrupted:
+            self._running.freed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._running.freed.wait(), patience)
+        return len(self._running) <= len(self._running.stuck)
 
     async def _look_after(self) -> None:
         """The worker's own small duties: the loop's sign of life, cancellations, progress."""
@@ -404,7 +403,7 @@ class Worker:
         if self._beating is not None:
             self._beating.stop()
         self._running.abandon()
-        self._floors.clear()
+        self._claims.forget()
         await self._open_session()
 
     async def _close_session(self) -> None:

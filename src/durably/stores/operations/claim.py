@@ -379,6 +379,13 @@ def _settle_gates(q: Queries, keeper: Gatekeeper, now: int) -> Steps[None]:
         )
 
 
+@operation()
+def alone_waits(q: Queries, session: str, queues: Sequence[str]) -> Steps[bool]:
+    """Whether a task on its last crash life is ready and waits for a process of its own."""
+    rows = yield q("survey", session, list(queues))
+    return bool(rows) and bool(rows[0][5])
+
+
 class Due(msgspec.Struct, frozen=True, gc=False):
     """When something will fall due, by the store's clock."""
 

@@ -1,0 +1,103 @@
+"""Asking the store for work: where to begin to look, what to do about an answer that was lost, when to sleep."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+
+from durably.core.moment import SECOND
+from durably.core.task import Task
+from durably.errors import DurablyError
+from durably.stores.operations.claim import Claim, Range, alone_waits, claim, next_due, sleep, wake
+from durably.stores.operations.sweep import held
+from durably.stores.protocol import Store
+from durably.worker.session import Session
+
+log = logging.getLogger("durably.claims")
+
+SWEEP = 20
+"""Every so many claims one looks below the floor, where a transaction that committed late may have landed."""
+NOT_AT_ONCE = 0.02
+
+
+class Claims:
+    """What a worker remembers between two claims."""
+
+    def __init__(self, store: Store, queues: tuple[str, ...], chance: random.Random) -> None:
+        self._store = store
+        self._queues = queues
+        self._chance = chance
+        self._floors: dict[Range, int] = {}
+        self._count = 0
+        self._asleep = False
+        self.in_doubt = False
+        """Whether a claim was sent whose answer never came: it may have leased something."""
+
+    def forget(self) -> None:
+        """A new session begins."""
+        self._floors.clear()
+        self._asleep = False
+        self.in_doubt = False
+
+    async def claim(self, session: Session, room: int, *, fresh: bool, alone: bool = False) -> Claim | None:
+        """Claim up to `room` tasks; None when no answer came. A fresh look begins below every floor."""
+        self._count += 1
+        floors = {} if fresh or self._count % SWEEP == 0 else self._floors
+        try:
+            found = await self._store.arun(claim(session.id, self._queues, room, floors=floors, alone=alone))
+        except DurablyError as error:
+            log.warning("nothing can be claimed at the moment: %s", error)
+            self.in_doubt = True
+            return None
+        self._floors.update(found.floors)
+        if fresh and not found.tasks:
+            self._floors.clear()
+        return found
+
+    async def orphans(self, session: Session, known: set[str]) -> list[Task] | None:
+        """What a claim without an answer had leased: held by the session, and not known to its worker."""
+        try:
+            leased = await self._store.arun(held(session.id))
+        except DurablyError as error:
+            log.warning("nothing can be claimed at the moment: %s", error)
+            return None
+        self.in_doubt = False
+        return [task for task in leased if task.id not in known]
+
+    async def someone_waits_alone(self, session: Session) -> bool:
+        """Whether a task on its last crash life still waits for a process of its own."""
+        with contextlib.suppress(DurablyError):
+            return await self._store.arun(alone_waits(session.id, self._queues))
+        return True
+
+    async def fall_asleep(self, session: Session) -> bool:
+        """Tell the store that this session sleeps; whether it was news, so that one more claim must follow."""
+        if self._asleep or not self._store.sleeps:
+            return False
+        with contextlib.suppress(DurablyError):
+            await self._store.arun(sleep(session.id, self._queues))
+            self._asleep = True
+        return self._asleep
+
+    async def wake_up(self, session: Session) -> None:
+        """Tell the store that this session polls again, so that an enqueue need not notify."""
+        if self._asleep:
+            self._asleep = False
+            with contextlib.suppress(DurablyError):
+                await self._store.arun(wake(session.id))
+
+    async def idle_time(self, found: Claim, poll: float) -> float:
+        """How long to wait for a hint: the poll, with jitter, or until a key or a limit may let something pass."""
+        idle = self.pause(poll)
+        if found.again_in is not None:
+            idle = min(idle, found.again_in / SECOND)
+        with contextlib.suppress(DurablyError):
+            soon = await self._store.arun(next_due(self._queues))
+            if soon.turns is not None:
+                idle = min(idle, max((soon.turns - soon.now) / SECOND, NOT_AT_ONCE))
+        return max(idle, 0.001)
+
+    def pause(self, poll: float) -> float:
+        """The poll interval, jittered so that workers do not march in step."""
+        return poll * self._chance.uniform(0.7, 1.0)
