@@ -13,11 +13,10 @@ LEDGER = os.environ["LEDGER"]
 
 
 def note(*words: object) -> None:
-    """Append a line to the ledger in one write, so that lines of many processes do not mix."""
+    """Append a line to the ledger in one write, which outlives the process and does not mix with others' lines."""
     file = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, (" ".join(map(str, words)) + "\n").encode())
-        os.fsync(file)
     finally:
         os.close(file)
 
