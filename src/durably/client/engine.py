@@ -10,11 +10,12 @@ import msgspec
 
 from durably.client.intake import Answers, Intake
 from durably.client.waiting import Waiters
+from durably.core.change import Change
 from durably.core.codec import PAYLOAD_LIMIT, Codec, Plain, fingerprint
 from durably.core.ids import Ids, derived
 from durably.core.moment import Clock, HostClock, micros, seconds
 from durably.core.options import Settings
-from durably.core.task import Draft, pack_options
+from durably.core.task import Draft, State, pack_options
 from durably.errors import BadOption, BadPayload, Conflict
 from durably.observe.events import Event, Events
 from durably.stores.operations.accept import accept
@@ -92,6 +93,15 @@ class Engine:
         if draft.unique_scope is not None:
             raise BadOption("then(): a successor cannot have a unique key; it is accepted exactly once anyway")
         return msgspec.structs.replace(draft, id=derived(task_id, attempt, index, draft.key))
+
+    def sealed(self, change: Change) -> Change:
+        """The change with its dead-letter hook's payload run through the codec, as every stored payload is."""
+        if change.state != State.DEAD or not change.spawned or isinstance(self.codec, Plain):
+            return change
+        spawned = tuple(
+            msgspec.structs.replace(draft, payload=self.codec.encode(draft.payload)) for draft in change.spawned
+        )
+        return msgspec.structs.replace(change, spawned=spawned)
 
     def accept(self, drafts: Sequence[Draft], within: Any) -> Answers:
         """Accept the drafts, in the caller's transaction if one is given."""

@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from durably.client.engine import Engine
 from durably.core.change import Applied, Change
 from durably.core.lifecycle import expire, lapse
 from durably.core.moment import SECOND
@@ -137,10 +138,10 @@ class Promoter:
 class Changer:
     """Commits decisions about rows, one by one where a batch fails, and tells what happened."""
 
-    def __init__(self, store: Store, events: Events, decide: Callable[[Task], Change]) -> None:
-        self._store = store
-        self._events = events
-        self._decide = decide
+    def __init__(self, engine: Engine, decide: Callable[[Task], Change]) -> None:
+        self._store = engine.store
+        self._events = engine.events
+        self._decide: Callable[[Task], Change] = lambda task: engine.sealed(decide(task))
         self.failures = Failures()
 
     async def apply(self, tasks: list[Task], kind: str) -> int:
@@ -172,14 +173,14 @@ class Reaper:
     name = "reaper"
 
     def __init__(
-        self, store: Store, events: Events, session: Callable[[], Session], now: Callable[[], float], interval: float
+        self, engine: Engine, session: Callable[[], Session], now: Callable[[], float], interval: float
     ) -> None:
-        self._store = store
-        self._events = events
+        self._store = engine.store
+        self._events = engine.events
         self._session = session
         self._now = now
         self._interval = interval
-        self._changer = Changer(store, events, lapse)
+        self._changer = Changer(engine, lapse)
 
     async def scan(self) -> float:
         if self._session().may_judge(self._now()):
@@ -198,10 +199,10 @@ class Expirer:
 
     name = "expirer"
 
-    def __init__(self, store: Store, events: Events, interval: float) -> None:
-        self._store = store
+    def __init__(self, engine: Engine, interval: float) -> None:
+        self._store = engine.store
         self._interval = interval
-        self._changer = Changer(store, events, expire)
+        self._changer = Changer(engine, expire)
 
     async def scan(self) -> float:
         tasks = await self._store.arun(expired(BATCH, self._changer.failures.begin()))

@@ -5,26 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
-import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
 
 import msgspec
 
 from durably.client.engine import Engine
 from durably.core import lifecycle
 from durably.core.change import Change
-from durably.core.codec import Plain
-from durably.core.moment import micros
 from durably.core.task import State, Task
-from durably.errors import DurablyError, StoreUnavailable
+from durably.errors import DurablyError
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
-from durably.stores.operations.sweep import cancelled, close_session, describe_session, open_session
-from durably.stores.protocol import Store, Wakeups
+from durably.stores.operations.sweep import cancelled
+from durably.stores.protocol import Wakeups
 from durably.worker.claims import Claims
 from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
@@ -32,7 +27,8 @@ from durably.worker.options import WorkerOptions
 from durably.worker.report import Report, Reporter
 from durably.worker.running import Running
 from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
-from durably.worker.session import Heartbeat, Pulse, Session
+from durably.worker.session import Heartbeat, Session
+from durably.worker.tenure import MakeHeartbeat, Tenure
 
 log = logging.getLogger("durably.worker")
 
@@ -44,19 +40,11 @@ LAST_FLUSH = 5.0
 """Seconds that results get to reach the store at the end, if it does not answer and the grace period is shorter."""
 
 
-class Beating(Protocol):
-    """A heartbeat: the thread in production, something on the loop in a simulation."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class Surroundings(msgspec.Struct, frozen=True):
     """What a worker gets from outside, so that a simulation can bring its own."""
 
     chance: random.Random
-    heartbeat: Callable[[Store, Session, float, Pulse, Callable[[], float], Callable[[], None]], Beating]
+    heartbeat: MakeHeartbeat
     wakeups: Callable[[], Wakeups]
 
 
@@ -86,9 +74,6 @@ class Worker:
         self._claims = Claims(engine.store, options.queues, given.chance)
         self._told_stuck = False
         self._progressing: set[Context] = set()
-        self._lost = asyncio.Event()
-        self._session: Session | None = None
-        self._beating: Beating | None = None
         self.recycled = False
         """Whether it stopped because too many of its slots were stuck."""
 
@@ -102,7 +87,7 @@ class Worker:
     @property
     def session(self) -> str | None:
         """The id of its session while it runs."""
-        return None if self._session is None else self._session.id
+        return self._tenure.session_id if self._started else None
 
     @property
     def _started(self) -> bool:
@@ -123,7 +108,7 @@ class Worker:
         self._prepare()
         reporting = asyncio.create_task(self._reporter.run(), name="durably-reporter")
         try:
-            await self._open_session(beating=False)
+            await self._tenure.begin(self._stopping, beating=False)
             for scanner in self._scanners():
                 await scanner.scan()
             room = min(limit, self._options.concurrency)
@@ -140,36 +125,41 @@ class Worker:
             await reporting
             self._running.close()
             await self._wakeups.close()
-            await self._close_session()
+            await self._tenure.end()
 
     def _prepare(self) -> None:
         self._wakeups = self._make_wakeups()
         self._reporter = Reporter(
-            self._store, self._engine.events, self._sealed, max(2000, 2 * self._options.concurrency), self._nudged
+            self._store,
+            self._engine.events,
+            self._engine.sealed,
+            max(2000, 2 * self._options.concurrency),
+            self._nudged,
         )
         self._running = Running(
             self._engine, self._definitions, self._reporter, self._options.concurrency, self._chance, self._noted
         )
         self._loop = asyncio.get_running_loop()
-        self._pulse = Pulse(self._now())
+        self._tenure = Tenure(
+            self._engine, self._options, sorted(self._definitions), self._make_heartbeat, self._on_lost
+        )
 
     def _scanners(self) -> list[Scanner]:
         events, scan = self._engine.events, self._options.scan
         return [
             Promoter(self._store, list(self._options.queues), scan, self._wakeups.nudge),
-            Reaper(self._store, events, lambda: self._current, self._now, scan),
-            Expirer(self._store, events, scan),
+            Reaper(self._engine, lambda: self._current, self._now, scan),
+            Expirer(self._engine, scan),
             Pruner(self._store, events, self._options.prune),
         ]
 
     @property
     def _current(self) -> Session:
-        assert self._session is not None
-        return self._session
+        return self._tenure.session
 
     async def _serve(self) -> None:
         self._prepare()
-        await self._open_session()
+        await self._tenure.begin(self._stopping)
         self._engine.events.emit(Event("worker_started", session=self._current.id))
         background = [
             asyncio.create_task(supervise(scanner, self._stopping), name=f"durably-{scanner.name}")
@@ -203,7 +193,7 @@ class Worker:
         await asyncio.gather(*background, return_exceptions=True)
         self._running.close()
         await self._wakeups.close()
-        await self._close_session()
+        await self._tenure.end()
         self._engine.events.emit(Event("worker_stopped"))
 
     async def _flush(self, reporting: asyncio.Task[None]) -> None:
@@ -223,7 +213,7 @@ class Worker:
         """Claim what there is room for; wait when there is none, or nothing to claim."""
         empty = 0
         while not self._stopping.is_set():
-            if self._lost.is_set():
+            if self._tenure.lost.is_set():
                 await self._renew()
             if not await self._room() or not await self._settle_doubt():
                 continue
@@ -286,7 +276,7 @@ class Worker:
         if found is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
         elif not found.live:
-            self._lost.set()
+            self._tenure.lost.set()
             return None
         return found
 
@@ -328,7 +318,7 @@ class Worker:
 
     @property
     def _interrupted(self) -> bool:
-        return self._stopping.is_set() or self._lost.is_set()
+        return self._stopping.is_set() or self._tenure.lost.is_set()
 
     async def _emptied(self, patience: float) -> bool:
         """Whether nothing is in flight, but for what is stuck; waits for that a little."""
@@ -340,78 +330,26 @@ class Worker:
 
     async def _look_after(self) -> None:
         """The worker's own small duties: the loop's sign of life, cancellations, progress."""
-        stuck = 0
         while True:
-            self._pulse.touch(self._now())
+            self._tenure.pulse.touch(self._now())
             await self._flush_progress()
             if len(self._running):
                 with contextlib.suppress(DurablyError):
                     self._running.cancel(await self._store.arun(cancelled()))
-            if stuck != len(self._running.stuck):
-                stuck = len(self._running.stuck)
-                await self._quietly(self._store.arun(describe_session(self._current.id, self._described(stuck))))
+            await self._tenure.tell_stuck(len(self._running.stuck))
             await asyncio.sleep(min(0.25, self._options.lease / 16))
-
-    async def _open_session(self, *, beating: bool = True) -> None:
-        """Open a session; a store that is away is waited for, with growing patience."""
-        pause = 0.1
-        while True:
-            session = Session(self._engine.ids.session(), self._options.lease, self._now())
-            op = open_session(session.id, micros(session.lease), socket.gethostname(), os.getpid(), self._described(0))
-            try:
-                await self._store.arun(op)
-                break
-            except StoreUnavailable as error:
-                if self._stopping.is_set() or not beating:
-                    raise
-                log.warning("waiting for the store: %s", error)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
-                pause = min(pause * 2, 5.0)
-        self._session = session
-        self._lost.clear()
-        if beating:
-            self._beating = self._make_heartbeat(
-                self._store, session, self._options.heartbeat, self._pulse, self._now, self._on_lost
-            )
-            self._beating.start()
-
-    def _described(self, stuck: int) -> str:
-        told: dict[str, Any] = {
-            "queues": self._options.queues,
-            "names": sorted(self._definitions),
-            "concurrency": self._options.concurrency,
-            "lease": self._options.lease,
-            "stuck": stuck,
-        }
-        return msgspec.json.encode(told).decode()
-
-    def _on_lost(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._note_lost)
-
-    def _note_lost(self) -> None:
-        self._lost.set()
-        self._running.freed.set()
-        self._wakeups.nudge()
 
     async def _renew(self) -> None:
         """The session is gone: drop what runs, which belongs to others now, and begin a new one."""
         log.warning("session %s was lost; what it ran is dropped, a new session begins", self._current.id)
         self._engine.events.emit(Event("session_lost", session=self._current.id, count=len(self._running)))
-        self._current.lost = True
-        if self._beating is not None:
-            self._beating.stop()
         self._running.abandon()
         self._claims.forget()
-        await self._open_session()
+        await self._tenure.renew(self._stopping)
 
-    async def _close_session(self) -> None:
-        if self._beating is not None:
-            self._beating.stop()
-        if self._session is not None and not self._session.lost:
-            await self._quietly(self._store.arun(close_session(self._session.id)))
-        self._session = None
+    def _on_lost(self) -> None:
+        self._running.freed.set()
+        self._wakeups.nudge()
 
     def _noted(self, context: Context) -> None:
         self._loop.call_soon_threadsafe(self._progressing.add, context)
@@ -421,27 +359,10 @@ class Worker:
             context = self._progressing.pop()
             progress, context.pending_progress = context.pending_progress, None
             if progress is not None:
-                await self._quietly(self._store.arun(set_progress(context.id, context.token, progress, None)))
-
-    def _sealed(self, change: Change) -> Change:
-        """The change with its dead-letter hook's payload run through the codec, as every stored payload is."""
-        if change.state != State.DEAD or not change.spawned or isinstance(self._engine.codec, Plain):
-            return change
-        sealed = tuple(
-            msgspec.structs.replace(draft, payload=self._engine.codec.encode(draft.payload)) for draft in change.spawned
-        )
-        return msgspec.structs.replace(change, spawned=sealed)
+                with contextlib.suppress(DurablyError):
+                    await self._store.arun(set_progress(context.id, context.token, progress, None))
 
     def _nudged(self, task: Task, change: Change) -> None:
         """A change of ours may let something else run at once."""
         if task.key is not None or task.gate is not None or task.limited or change.state == State.READY:
             self._wakeups.nudge()
-
-    async def _quietly(self, doing: Any) -> bool:
-        """Do something that the next round can make good; whether it worked."""
-        try:
-            await doing
-        except DurablyError as error:
-            log.warning("%s", error)
-            return False
-        return True

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from durably.app import Durably
 from durably.client.definition import DeadLetter, Definition
 from durably.core.retry import Retry
 from durably.errors import BadOption, UnknownTask
+from durably.stores.operations.sweep import mark_dead
 from durably.testing.world import World
+from durably.worker.context import current
 
 
 def broken(world: World, name: str = "broken", **options: object) -> tuple[Definition[[int], None], dict[str, bool]]:
@@ -179,3 +182,39 @@ class DeadLetters:
         assert {world.call(handle, "state") for handle in good} == {"done"}
         assert {world.get(task_id).state for task_id in [*bad, worse]} == {"dead"}
         assert world.get(bad[0]).payload == b"\xff\xfe"
+
+    def test_hooks_and_payloads_pass_through_the_codec(self, world: World) -> None:
+        class Backwards:
+            def encode(self, data: bytes) -> bytes:
+                return data[::-1]
+
+            def decode(self, data: bytes) -> bytes:
+                return data[::-1]
+
+        app = Durably(world.store, clock=world.clock, codec=Backwards())
+        letters: list[DeadLetter] = []
+
+        @app.task
+        async def alarm(letter: DeadLetter) -> None:
+            letters.append(letter)
+
+        @app.task(on_dead=alarm, retry=Retry.never())
+        async def work(secret: str) -> str:
+            assert secret == "swordfish"
+            if current().attempt == 1:
+                raise ValueError("once")
+            return secret
+
+        handle = world.call(work, "enqueue", "swordfish")
+        assert b"swordfish" not in world.get(handle.id).payload
+        once = world.call(work.using(at_most_once=True, queue="elsewhere"), "enqueue", "swordfish")
+        world.claim(world.session(), queues=("elsewhere",))
+        world.advance(31)
+        world.run(mark_dead())
+        world.call(app, "tick")
+        world.call(app, "tick")
+
+        assert {letter.id for letter in letters} == {handle.id, once.id}
+        world.call(app.dead, "replay", handle.id)
+        world.call(app, "tick")
+        assert world.call(handle, "result", 5) == "swordfish"
