@@ -1,0 +1,174 @@
+"""`durably dead`: look at dead letters, give them a new cycle, or forget them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime, timedelta
+
+from durably.app import Durably
+from durably.cli import tasks
+from durably.cli.connect import chosen_namespace, on_store
+from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.output import answer
+from durably.cli.select import full_ids, listed
+from durably.cli.table import table
+from durably.cli.usage import Usage
+from durably.cli.words import counted, relative
+from durably.client.info import TaskInfo
+from durably.core.moment import seconds
+from durably.core.task import State, full_queue
+from durably.errors import NotAllowed
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Declare the commands."""
+    own = group(commands, "dead", "dead letters: look, replay, forget", ["durably dead list"])
+    parser = command(own, "list", "dead letters, newest first", ["durably dead list --queue billing --json"])
+    _filters(parser)
+    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    on_store(parser, list_dead)
+
+    parser = command(own, "show", "one dead letter with its payload and every error", ["durably dead show 0190a5d1"])
+    parser.add_argument("id", metavar="ID", help="the id, or its beginning")
+    on_store(parser, show)
+
+    parser = command(
+        own,
+        "replay",
+        "give dead letters a new cycle of attempts, in the order in which they were accepted",
+        ["durably dead replay 0190a5d1", "durably dead replay --task charge --rate 20/s", "durably dead replay --all"],
+    )
+    parser.add_argument("ids", metavar="ID", nargs="*", help="ids, or their beginnings")
+    _filters(parser)
+    parser.add_argument("--key", help="only those with this ordering key")
+    parser.add_argument("--rate", metavar="N/s", help="not faster than this, for example 20/s")
+    parser.add_argument("--all", action="store_true", help="every dead letter")
+    on_store(parser, replay)
+
+    parser = command(
+        own,
+        "purge",
+        "forget dead letters for good",
+        ["durably dead purge 0190a5d1", "durably dead purge --task charge --older-than 30d --yes"],
+    )
+    parser.add_argument("ids", metavar="ID", nargs="*", help="ids, or their beginnings")
+    _filters(parser)
+    parser.add_argument("--older-than", metavar="AGE", help="only those that died longer ago, for example 30d")
+    parser.add_argument("--all", action="store_true", help="every dead letter")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    on_store(parser, purge)
+
+
+def _filters(parser: Parser) -> None:
+    parser.add_argument("--queue", help="only those of this queue")
+    parser.add_argument("--task", metavar="NAME", help="only those of this name")
+
+
+def list_dead(app: Durably, options: argparse.Namespace) -> int:
+    """`durably dead list`."""
+    namespace, most = chosen_namespace(app, options), max(options.limit, 0)
+    found = listed(app, namespace, most, state=State.DEAD.value, queue=options.queue, task=options.task)
+    answer(options, found, _table(found) if found else "No dead letters.")
+    return 0
+
+
+def _table(letters: list[TaskInfo]) -> str:
+    rows = [
+        (
+            letter.id,
+            letter.name,
+            full_queue(letter.namespace, letter.queue),
+            letter.key,
+            letter.attempt,
+            "" if letter.finished_at is None else relative(letter.finished_at),
+            letter.reason,
+        )
+        for letter in letters
+    ]
+    return table(("ID", "TASK", "QUEUE", "KEY", "TRIES", "DIED", "REASON"), rows, whole=("TRIES", "DIED"))
+
+
+def show(app: Durably, options: argparse.Namespace) -> int:
+    """`durably dead show`."""
+    handle = app.tasks.find(options.id)
+    if (state := handle.state()) != State.DEAD:
+        raise NotAllowed(f"task {handle.id} is {state}, not a dead letter; see `durably tasks show {handle.id}`")
+    return tasks.show(app, options)
+
+
+def replay(app: Durably, options: argparse.Namespace) -> int:
+    """`durably dead replay`."""
+    _chosen_at_all(options)
+    ids = full_ids(app, options.ids)
+    if not ids and (namespace := chosen_namespace(app, options)) is not None:
+        ids = _ids_in(app, namespace, options, key=options.key)
+        replayed = app.dead.replay(*ids, rate=options.rate) if ids else 0
+    else:
+        replayed = app.dead.replay(*ids, queue=options.queue, task=options.task, key=options.key, rate=options.rate)
+    told = f"Replayed {counted(replayed, 'dead letter')}." if replayed else "No dead letters match."
+    answer(options, {"replayed": replayed}, told)
+    return 0
+
+
+def purge(app: Durably, options: argparse.Namespace) -> int:
+    """`durably dead purge`."""
+    _chosen_at_all(options)
+    ids = full_ids(app, options.ids)
+    namespace = chosen_namespace(app, options)
+    _confirm(options, ids, namespace)
+    if not ids and namespace is not None:
+        ids = _ids_in(app, namespace, options, older_than=options.older_than)
+        purged = app.dead.purge(*ids) if ids else 0
+    else:
+        purged = app.dead.purge(
+            *ids, queue=options.queue, task=options.task, older_than=options.older_than, everything=options.all
+        )
+    told = f"Forgot {counted(purged, 'dead letter')}." if purged else "No dead letters match."
+    answer(options, {"purged": purged}, told)
+    return 0
+
+
+def _chosen_at_all(options: argparse.Namespace) -> None:
+    """Nobody replays or forgets everything by leaving something out."""
+    given = [name for name, value in vars(options).items() if value and name in ("queue", "task", "key", "older_than")]
+    if options.ids and (given or options.all):
+        raise Usage("give ids, or say which by --queue, --task and the like; not both")
+    if options.all and given:
+        raise Usage(f"--all means every dead letter; leave it out, or leave out --{given[0].replace('_', '-')}")
+    if not (options.ids or given or options.all):
+        raise Usage("which dead letters? Give ids, or --queue, --task and the like; --all means every one")
+
+
+def _ids_in(
+    app: Durably,
+    namespace: str,
+    options: argparse.Namespace,
+    *,
+    key: str | None = None,
+    older_than: str | None = None,
+) -> list[str]:
+    """The dead letters of one namespace, oldest first."""
+    latest = datetime.now(UTC) - timedelta(seconds=seconds(older_than or 0, "older_than"))
+    found = listed(app, namespace, None, state=State.DEAD.value, queue=options.queue, task=options.task, key=key)
+    return [letter.id for letter in reversed(found) if letter.finished_at is not None and letter.finished_at <= latest]
+
+
+def _confirm(options: argparse.Namespace, ids: list[str], namespace: str | None) -> None:
+    if options.yes:
+        return
+    if options.json or not sys.stdin.isatty():
+        raise Usage("forgetting dead letters cannot be undone: add --yes to do it without being asked")
+    what = counted(len(ids), "dead letter") if ids else "every dead letter"
+    what += "".join(
+        f" {words} {value}"
+        for words, value in (
+            ("of queue", options.queue),
+            ("of task", options.task),
+            ("older than", options.older_than),
+            ("of namespace", namespace),
+        )
+        if value
+    )
+    if input(f"Forget {what} for good? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise NotAllowed("nothing was forgotten")

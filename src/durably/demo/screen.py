@@ -1,0 +1,76 @@
+"""The terminal: text that stays, and one line of progress that is drawn again in place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from typing import TextIO
+
+WIDTH = 96
+BAR = 24
+
+
+class Screen:
+    """In a terminal the progress moves in place; elsewhere a line is printed now and then."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._live = self._stream.isatty() and os.environ.get("TERM", "") != "dumb"
+        self._colour = self._live and "NO_COLOR" not in os.environ
+        self._quarter = 0
+
+    def heading(self, text: str) -> None:
+        """The beginning of an act."""
+        self._quarter = 0
+        self._print(f"\n{self._paint(text, '1')}")
+
+    def say(self, text: str, indent: int = 2) -> None:
+        """A paragraph."""
+        self._print(self._wrapped(text, " " * indent))
+
+    def shell(self, command: str) -> None:
+        """A command for the shell: dim, and in one piece, so that it can be copied."""
+        self._print(f"    {self._paint(command, '2')}")
+
+    def check(self, passed: bool, text: str) -> None:
+        """One line of the verdict."""
+        sign = self._paint("ok  ", "32") if passed else self._paint("FAIL", "31;1")
+        self._print(f"  {sign}  {self._wrapped(text, ' ' * 8).lstrip()}")
+
+    def verdict(self, passed: bool, text: str) -> None:
+        """The last word."""
+        self._print(f"\n{self._paint(text, '32;1' if passed else '31;1')}")
+
+    def progress(self, done: int, total: int, rest: str) -> None:
+        """How far it has come."""
+        share = done / total if total else 1.0
+        counted = f"{done:,} of {total:,}{rest}"
+        if self._live:
+            bar = "█" * round(share * BAR)
+            line = f"  {bar:░<{BAR}}  {counted}"
+            self._stream.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\033[K")
+            self._stream.flush()
+        elif int(share * 4) > self._quarter:
+            self._quarter = int(share * 4)
+            self._print(f"  {counted}")
+
+    def _print(self, text: str) -> None:
+        """Text takes the place of a progress line."""
+        self._stream.write(f"\r\033[K{text}\n" if self._live else f"{text}\n")
+        self._stream.flush()
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self._colour else text
+
+    def _wrapped(self, text: str, indent: str) -> str:
+        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns - 1)
+        return textwrap.fill(
+            text,
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
