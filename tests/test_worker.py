@@ -280,3 +280,29 @@ def test_a_claim_whose_answer_was_lost_is_given_back_and_runs(app: Durably, monk
 
     assert asyncio.run(story()) == [1, 2, 3]
     assert lost == [3]
+
+
+def test_a_long_queue_does_not_starve_the_others(app: Durably) -> None:
+    ran: list[str] = []
+
+    @app.task(queue="a")
+    async def long(number: int) -> None:
+        ran.append("a")
+
+    @app.task(queue="b")
+    async def short() -> None:
+        ran.append("b")
+
+    async def story() -> None:
+        handles = [await long.aenqueue(number) for number in range(30)]
+        await (last := await short.aenqueue()).astate()
+        worker = app.worker(concurrency=1, poll=0.05)
+        serving = asyncio.create_task(worker.run())
+        for handle in (*handles, last):
+            await handle.aresult(120)
+        worker.stop()
+        await serving
+        await app.aclose()
+
+    asyncio.run(story())
+    assert ran.index("b") <= 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from durably.client.definition import Call, Definition
 from durably.client.engine import Bulk, Engine
@@ -220,9 +220,7 @@ class Durably:
             finally:
                 await self.store.aclose()
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
+        if asyncio._get_running_loop() is None:
             return asyncio.run(whole())
         doing.close()
         raise DurablyError("an event loop is already running here: use the asynchronous twin, `await app.atick()`")
@@ -231,8 +229,20 @@ class Durably:
         """Bring the store's schema up to date; the migrations that were applied."""
         return self.store.migrate()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
     def close(self) -> None:
-        """Close the store's connections."""
+        """Close the store's connections; `with Durably(...) as app` does it at the end of the block."""
         self.store.close()
 
     async def aclose(self) -> None:

@@ -40,7 +40,14 @@ class RetryTransaction(DurablyError):
 
 
 class StoreUnavailable(DurablyError):
-    """The database could not be reached, is full, or stayed locked."""
+    """The database could not be reached, is full, or stayed locked.
+
+    `fleeting` says that the connection broke: trying again may help, and what was sent may have landed.
+    """
+
+    def __init__(self, message: str, *, fleeting: bool = False) -> None:
+        super().__init__(message)
+        self.fleeting = fleeting
 
 
 class StoreRejected(DurablyError):

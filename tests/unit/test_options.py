@@ -39,7 +39,7 @@ def app() -> Durably:
         ({"expires": "soon"}, "not a duration"),
         ({"tags": "red"}, "must be a list of texts"),
         ({"tags": ["t"] * 21}, "21 are too many"),
-        ({"crash_cap": 0}, "from 1 to 100"),
+        ({"crash_cap": 1}, "from 2 to 100"),
         ({"limit": ""}, "limit"),
         ({"colour": "red"}, "there is no option colour; the options are at, at_most_once"),
     ],

@@ -16,6 +16,7 @@ from durably.core.explain import Why, explain
 from durably.core.moment import Duration, seconds
 from durably.core.task import State, clean
 from durably.errors import BadPayload, ResultExpired, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
+from durably.observe.events import Event
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.commit import cancel_now
 from durably.stores.operations.read import Memory, attempts, evidence, get
@@ -158,7 +159,12 @@ class Handle(Generic[R]):
                     raise self._unknown()
                 return Cancellation.ENDED
             if isinstance(verdicts[0], Applied):
+                task = verdicts[0].change.task
                 running = verdicts[0].change.state == State.LEASED
+                kind = "cancel_requested" if running else "cancelled"
+                self._engine.events.emit(
+                    Event(kind, task.id, task.name, task.queue, task.attempt, task.session, reason=reason)
+                )
                 return Cancellation.STOPPING if running else Cancellation.CANCELLED
 
     def _unknown(self) -> UnknownTask:

@@ -125,8 +125,8 @@ def _persist(store: Store, drafts: list[Draft]) -> Answers:
     for attempt in range(TRIES):
         try:
             return store.run(accept(drafts, again=attempt > 0))
-        except StoreUnavailable:
-            if attempt == TRIES - 1:
+        except StoreUnavailable as error:
+            if not error.fleeting or attempt == TRIES - 1:
                 raise
     raise AssertionError
 
@@ -190,7 +190,7 @@ class _LoopIntake:
         for attempt in range(TRIES):
             try:
                 return await self._store.arun(accept(drafts, again=attempt > 0))
-            except StoreUnavailable:
-                if attempt == TRIES - 1:
+            except StoreUnavailable as error:
+                if not error.fleeting or attempt == TRIES - 1:
                     raise
         raise AssertionError

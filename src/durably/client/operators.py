@@ -15,8 +15,9 @@ from durably.core.explain import KeyFacts, SessionFacts
 from durably.core.limits import Gate, parse_rate
 from durably.core.moment import Duration, micros, seconds
 from durably.core.options import text
-from durably.core.task import DEFAULT_NAMESPACE, State, Task, clean, full_queue
+from durably.core.task import DEFAULT_NAMESPACE, State, Task, clean, full_queue, split_queue
 from durably.errors import BadOption, UnknownTask
+from durably.observe.events import Event
 from durably.stores.operations.control import (
     dead_ids,
     pause_key,
@@ -54,6 +55,10 @@ class Operator:
 
     def _full(self, queue: str) -> str:
         return queue if "/" in queue else full_queue(self._namespace, queue)
+
+    def _space(self, queue: str | None) -> str:
+        """The namespace to look in: the one that the queue's full name carries, else the operator's."""
+        return self._namespace if queue is None else split_queue(self._full(queue))[0]
 
 
 class Tasks(Operator):
@@ -103,7 +108,8 @@ class Tasks(Operator):
     ) -> Plan[builtins.list[TaskInfo]]:
         if state is not None and state not in [member.value for member in State]:
             raise BadOption(f"state: {state!r} is not one of {', '.join(State)}")
-        wanted = Filter(state, None if queue is None else self._full(queue), task, key, tag, before)
+        full = None if queue is None else self._full(queue)
+        wanted = Filter(state, full, task, key, tag, before, self._space(queue))
         found: builtins.list[Task] = yield list_tasks(wanted, limit)
         return [task_info(one, self._engine.codec) for one in found]
 
@@ -145,7 +151,7 @@ class Dead(Operator):
         pause = _pause(rate)
         total = 0
         for batch in _chunks(run(self._store, self._chosen(ids, queue, task, key, None, limit)), rate):
-            total += len(self._store.run(replay(batch)))
+            total += self._replayed(self._store.run(replay(batch)))
             if pause:
                 time.sleep(pause * len(batch))
         return total
@@ -163,7 +169,7 @@ class Dead(Operator):
         pause = _pause(rate)
         total = 0
         for batch in _chunks(await arun(self._store, self._chosen(ids, queue, task, key, None, limit)), rate):
-            total += len(await self._store.arun(replay(batch)))
+            total += self._replayed(await self._store.arun(replay(batch)))
             if pause:
                 await asyncio.sleep(pause * len(batch))
         return total
@@ -191,9 +197,15 @@ class Dead(Operator):
         return await arun(self._store, self._purge(ids, queue, task, older_than, everything))
 
     def _list(self, queue: str | None, task: str | None, limit: int) -> Plan[builtins.list[TaskInfo]]:
-        wanted = Filter(State.DEAD, None if queue is None else self._full(queue), task)
+        full = None if queue is None else self._full(queue)
+        wanted = Filter(State.DEAD, full, task, namespace=self._space(queue))
         found: builtins.list[Task] = yield list_tasks(wanted, limit)
         return [task_info(one, self._engine.codec) for one in found]
+
+    def _replayed(self, ids: builtins.list[str]) -> int:
+        for task_id in ids:
+            self._engine.events.emit(Event("replayed", task_id))
+        return len(ids)
 
     def _chosen(
         self,
@@ -206,10 +218,11 @@ class Dead(Operator):
     ) -> Plan[builtins.list[str]]:
         if not ids:
             full = None if queue is None else self._full(queue)
-            matching: builtins.list[str] = yield dead_ids(
-                full, task, key, before, 2**31 - 1 if limit is None else limit
-            )
+            most = 2**31 - 1 if limit is None else limit
+            matching: builtins.list[str] = yield dead_ids(full, task, key, before, most, self._space(queue))
             return matching
+        if queue or task or key or before is not None or limit is not None:
+            raise BadOption("name ids, or say which dead letters by queue, task, key or age; not both")
         found: builtins.list[Task] = yield get([*ids])
         states = {one.id: one.state for one in found}
         for task_id in ids:
@@ -373,19 +386,23 @@ class Keys(Operator):
 
     def resume(self, queue: str, key: str) -> str:
         """Let the head of a paused key try again with a new budget; its id."""
-        return self._store.run(resume_key(self._full(queue), key)).id
+        return self._told("resumed", self._store.run(resume_key(self._full(queue), key)))
 
     async def aresume(self, queue: str, key: str) -> str:
         """Let the head of a paused key try again with a new budget; its id."""
-        return (await self._store.arun(resume_key(self._full(queue), key))).id
+        return self._told("resumed", await self._store.arun(resume_key(self._full(queue), key)))
 
     def skip(self, queue: str, key: str, reason: str = "") -> str:
         """Take the head out of a paused key, so that the others go on; its id."""
-        return self._store.run(skip_key(self._full(queue), key, clean(reason, 500))).id
+        return self._told("skipped", self._store.run(skip_key(self._full(queue), key, clean(reason, 500))))
 
     async def askip(self, queue: str, key: str, reason: str = "") -> str:
         """Take the head out of a paused key, so that the others go on; its id."""
-        return (await self._store.arun(skip_key(self._full(queue), key, clean(reason, 500)))).id
+        return self._told("skipped", await self._store.arun(skip_key(self._full(queue), key, clean(reason, 500))))
+
+    def _told(self, kind: str, head: Task) -> str:
+        self._engine.events.emit(Event(kind, head.id, head.name, head.queue, head.attempt))
+        return head.id
 
     def _show(self, queue: str, key: str, limit: int) -> Plan[tuple[KeyFacts, builtins.list[TaskInfo]]]:
         facts: builtins.list[KeyFacts] = yield list_keys(self._full(queue), key, None, 1)

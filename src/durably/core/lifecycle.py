@@ -53,6 +53,8 @@ def fail(task: Task, failure: Failure, retry: Retry, jitter: float, *, ran: int 
         return _ended(task, State.CANCELLED, task.cancel, attempt)
     if failure.permanent:
         return _given_up(task, f"permanent: {_brief(failure)}", attempt)
+    if task.once:
+        return _given_up(task, f"at most once: {_brief(failure)}", attempt)
     if task.spent >= retry.attempts:
         return _given_up(task, f"attempts exhausted ({task.spent}): {_brief(failure)}", attempt)
     wait = retry.delay(task.spent, jitter, at_least=failure.retry_after)

@@ -54,7 +54,7 @@ class DeclaredOptions(TypedDict, total=False):
     retry: Retry
     timeout: Duration | None
     expires: Duration | None
-    retention: Duration
+    retention: Duration | None
     tags: Sequence[str]
     at_most_once: bool
     crash_cap: int
@@ -132,6 +132,8 @@ def settings(base: Settings, given: CallOptions) -> Settings:
         _read(option, value, changes, travelling)
     if "delay" in given and "at" in given:
         raise BadOption("give delay or at, not both")
+    if travelling.get("on_dead") is not None and travelling["on_dead_queue"] is None:
+        travelling["on_dead_queue"] = full_queue(changes.get("namespace", base.namespace), "default")
     if travelling:
         options = msgspec.structs.replace(base.options, **travelling)
         changes |= {"options": options, "packed": pack_options(options)}
@@ -166,14 +168,14 @@ def _read(option: str, value: Any, changes: dict[str, Any], travelling: dict[str
         case "expires":
             changes["expires"] = None if value is None else micros(_positive(value, "expires"))
         case "retention":
-            travelling["retention"] = seconds(value, "retention")
+            travelling["retention"] = None if value is None else seconds(value, "retention")
         case "tags":
             changes["tags"] = _tags(value)
         case "at_most_once":
             changes["once"] = bool(value)
         case "crash_cap":
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100:
-                raise BadOption(f"crash_cap: {value!r} must be a whole number from 1 to 100")
+            if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 100:
+                raise BadOption(f"crash_cap: {value!r} must be a whole number from 2 to 100")
             travelling["crash_cap"] = value
         case "delay":
             changes |= {"due_in": micros(seconds(value, "delay")), "at": None}

@@ -20,7 +20,7 @@ _COLOURS = {
     logging.ERROR: "31",
     logging.CRITICAL: "31;1",
 }
-_WARN = {"dead", "crashed", "fenced", "stuck", "unknown", "session_lost", "session_dead", "loop_blocked"}
+_WARN = {"dead", "crashed", "fenced", "stuck", "worker_stuck", "unknown", "session_lost", "session_dead", "key_paused"}
 _QUIET = {"enqueued", "started", "completed", "promoted", "pruned"}
 
 
@@ -73,10 +73,14 @@ def configure(stream: TextIO | None = None, *, level: int = logging.INFO, json: 
     root.propagate = False
 
 
+def _short(value: object) -> object:
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def log_event(event: Event) -> None:
     """An event as a log line: quiet for what goes well, a warning for what a person should know."""
     level = logging.WARNING if event.kind in _WARN else logging.DEBUG if event.kind in _QUIET else logging.INFO
     if log.isEnabledFor(level):
-        given = {name: getattr(event, name) for name in event.__struct_fields__ if name != "kind"}
+        given = {name: _short(getattr(event, name)) for name in event.__struct_fields__ if name != "kind"}
         facts = {name: value for name, value in given.items() if value and (name, value) != ("count", 1)}
         log.log(level, event.kind, extra={"facts": facts})

@@ -22,7 +22,7 @@ NOT_AT_ONCE = 0.02
 
 
 class Claims:
-    """What a worker remembers between two claims."""
+    """What a worker remembers between two claims. Each begins with another queue, so that none starves the others."""
 
     def __init__(self, store: Store, queues: tuple[str, ...], chance: random.Random) -> None:
         self._store = store
@@ -44,8 +44,10 @@ class Claims:
         """Claim up to `room` tasks; None when no answer came. A fresh look begins below every floor."""
         self._count += 1
         floors = {} if fresh or self._count % SWEEP == 0 else self._floors
+        first = self._count % len(self._queues)
+        queues = self._queues[first:] + self._queues[:first]
         try:
-            found = await self._store.arun(claim(session.id, self._queues, room, floors=floors, alone=alone))
+            found = await self._store.arun(claim(session.id, queues, room, floors=floors, alone=alone))
         except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)
             self.in_doubt = True

@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -97,6 +98,7 @@ class Executor:
     def raised(self, attempt: Attempt, error: BaseException, ran: float) -> Report:
         """The handler raised: what it asked for, or a failure."""
         task = attempt.task
+        error.__traceback__ = _from_handler(error.__traceback__)
         try:
             match error:
                 case Snooze():
@@ -127,7 +129,8 @@ class Executor:
                 broken = Failure.of(error, permanent=True)
                 return lifecycle.fail(task, broken, Retry.never(), jitter, ran=took)
 
-        return Report(attempt.task, decide, outcome, ran, f"{failure.kind}: {failure.message}")
+        kind = outcome.replace(" ", "_")
+        return Report(attempt.task, decide, kind, ran, f"{failure.kind}: {failure.message}")
 
     def timed_out(self, attempt: Attempt, ran: float) -> Report:
         """The attempt took longer than it may."""
@@ -138,6 +141,16 @@ class Executor:
     def close(self) -> None:
         """Let go of the threads without waiting for those that hang."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _from_handler(trace: TracebackType | None) -> TracebackType | None:
+    """The trace without the frames in which the engine called the handler."""
+    handler = trace
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__") == __name__:
+            handler = trace.tb_next
+        trace = trace.tb_next
+    return handler
 
 
 def readable_options(task: Task) -> Options | Failure:

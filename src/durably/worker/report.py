@@ -147,8 +147,9 @@ class Reporter:
         task = change.task
         facts = (task.id, task.name, task.queue, task.attempt, task.session, report.duration, change.due_in / SECOND)
         self._events.emit(Event(report.kind, *facts, reason=change.reason, error=report.error))
-        if change.state == State.DEAD:
-            self._events.emit(Event("dead", *facts, reason=change.reason, error=report.error))
+        after = aftermath(change, report.kind)
+        if after is not None:
+            self._events.emit(Event(after, *facts, reason=change.reason, error=report.error))
 
     def _fence(self, report: Report, verdict: Stale) -> None:
         task = report.task
@@ -157,6 +158,14 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
+
+
+def aftermath(change: Change, kind: str) -> str | None:
+    """The event that follows: whatever happened, an end is announced as one, and so is a key that pauses."""
+    if change.pause:
+        return "key_paused"
+    end = {State.DEAD: "dead", State.CANCELLED: "cancelled"}.get(change.state)
+    return None if end == kind else end
 
 
 def _refused(report: Report, error: StoreRejected) -> Report:

@@ -12,13 +12,14 @@ from durably.client.engine import Engine
 from durably.core.change import Applied, Change
 from durably.core.lifecycle import expire, lapse
 from durably.core.moment import SECOND
-from durably.core.task import State, Task
+from durably.core.task import Task
 from durably.errors import DurablyError, StoreUnavailable
 from durably.observe.events import Event, Events
 from durably.stores.operations.claim import next_due
 from durably.stores.operations.commit import commit
 from durably.stores.operations.sweep import bury, due, expired, lapsed, mark_dead, promote, prune
 from durably.stores.protocol import Store
+from durably.worker.report import aftermath
 from durably.worker.session import Session
 
 log = logging.getLogger("durably.scanners")
@@ -112,8 +113,9 @@ class Promoter:
 
     name = "promoter"
 
-    def __init__(self, store: Store, queues: list[str], interval: float, woken: Callable[[], None]) -> None:
-        self._store = store
+    def __init__(self, engine: Engine, queues: list[str], interval: float, woken: Callable[[], None]) -> None:
+        self._store = engine.store
+        self._events = engine.events
         self._queues = queues
         self._interval = interval
         self._woken = woken
@@ -123,6 +125,7 @@ class Promoter:
         ids = await self._store.arun(due(BATCH, self._failures.begin()))
         promoted = await one_by_one(ids, self._failures, self._promote)
         if promoted:
+            self._events.emit(Event("promoted", count=promoted))
             self._woken()
         if len(ids) == BATCH:
             return 0.0
@@ -161,10 +164,9 @@ class Changer:
         task = change.task
         facts = (task.id, task.name, task.queue, task.attempt, task.session)
         self._events.emit(Event(kind, *facts, delay=change.due_in / SECOND, reason=change.reason))
-        if change.ends and change.state != kind:
-            self._events.emit(
-                Event("dead" if change.state == State.DEAD else "cancelled", *facts, reason=change.reason)
-            )
+        after = aftermath(change, kind)
+        if after is not None:
+            self._events.emit(Event(after, *facts, reason=change.reason))
 
 
 class Reaper:

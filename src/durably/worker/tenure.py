@@ -15,7 +15,7 @@ import msgspec
 from durably.client.engine import Engine
 from durably.core.moment import micros
 from durably.errors import DurablyError, StoreUnavailable
-from durably.stores.operations.sweep import close_session, describe_session, open_session
+from durably.stores.operations.sweep import bury, close_session, describe_session, open_session
 from durably.stores.protocol import Store
 from durably.worker.options import WorkerOptions
 from durably.worker.session import Pulse, Session
@@ -108,6 +108,7 @@ class Tenure:
         if self._session is not None and not self._session.lost:
             with contextlib.suppress(DurablyError):
                 await self._engine.store.arun(close_session(self._session.id))
+                await self._engine.store.arun(bury())
         self._session = None
 
     async def tell_stuck(self, stuck: int) -> None:

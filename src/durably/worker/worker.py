@@ -147,7 +147,7 @@ class Worker:
     def _scanners(self) -> list[Scanner]:
         events, scan = self._engine.events, self._options.scan
         return [
-            Promoter(self._store, list(self._options.queues), scan, self._wakeups.nudge),
+            Promoter(self._engine, list(self._options.queues), scan, self._wakeups.nudge),
             Reaper(self._engine, lambda: self._current, self._now, scan),
             Expirer(self._engine, scan),
             Pruner(self._store, events, self._options.prune),

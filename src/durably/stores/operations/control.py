@@ -41,10 +41,10 @@ def set_limit(q: Queries, gate: str, concurrency: int | None, rate: float | None
 
 @operation(writes=False)
 def dead_ids(
-    q: Queries, queue: str | None, name: str | None, key: str | None, before: int | None, limit: int
+    q: Queries, queue: str | None, name: str | None, key: str | None, before: int | None, limit: int, namespace: str
 ) -> Steps[list[str]]:
-    """Dead letters in the order in which they were accepted."""
-    rows = yield q("dead_ids", queue, name, key, before, limit)
+    """Dead letters of a namespace, in the order in which they were accepted."""
+    rows = yield q("dead_ids", queue, name, key, before, limit, namespace)
     return [row[0] for row in rows]
 
 

@@ -28,6 +28,7 @@ SELECT {live}
    AND (?4::text IS NULL OR t.key = ?4::text)
    AND (?5::text IS NULL OR strpos(t.tags, ?5::text) > 0)
    AND (?6::text IS NULL OR t.id < ?6::text::uuid)
+   AND (?8::text IS NULL OR CASE WHEN strpos(t.queue, '/') > 0 THEN split_part(t.queue, '/', 1) ELSE 'default' END = ?8::text)
  ORDER BY t.id DESC LIMIT ?7::int
 
 -- :list_ended
@@ -39,6 +40,7 @@ SELECT {ended}
    AND (?4::text IS NULL OR h.key = ?4::text)
    AND (?5::text IS NULL OR strpos(h.tags, ?5::text) > 0)
    AND (?6::text IS NULL OR h.id < ?6::text::uuid)
+   AND (?8::text IS NULL OR CASE WHEN strpos(h.queue, '/') > 0 THEN split_part(h.queue, '/', 1) ELSE 'default' END = ?8::text)
  ORDER BY h.id DESC LIMIT ?7::int
 
 -- :by_prefix

@@ -271,7 +271,7 @@ class PostgresStore:
         if isinstance(error, psycopg.errors.DiskFull):
             return StoreUnavailable(f"{where}: the disk is full: free some space, nothing that was accepted is lost")
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-            return StoreUnavailable(f"{where} cannot be reached: {what}")
+            return StoreUnavailable(f"{where} cannot be reached: {what}", fleeting=True)
         return StoreRejected(f"{where}: {what}")
 
 

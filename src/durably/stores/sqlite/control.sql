@@ -28,6 +28,8 @@ SELECT 'q:' || queue, head, token FROM durably_keys WHERE queue = ?1 AND state =
 SELECT id FROM durably_history
  WHERE state = 'dead' AND (?1 IS NULL OR queue = ?1) AND (?2 IS NULL OR name = ?2) AND (?3 IS NULL OR key = ?3)
    AND (?4 IS NULL OR finished_at < ?4)
+   AND (?6 IS NULL OR CASE WHEN instr(queue, '/') > 0 THEN substr(queue, 1, instr(queue, '/') - 1)
+                        ELSE 'default' END = ?6)
  ORDER BY created_at, seq LIMIT ?5
 
 -- :replay

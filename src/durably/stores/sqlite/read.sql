@@ -28,6 +28,8 @@ SELECT {live}
    AND (?4 IS NULL OR t.key = ?4)
    AND (?5 IS NULL OR instr(t.tags, ?5) > 0)
    AND (?6 IS NULL OR t.id < ?6)
+   AND (?8 IS NULL OR CASE WHEN instr(t.queue, '/') > 0 THEN substr(t.queue, 1, instr(t.queue, '/') - 1)
+                        ELSE 'default' END = ?8)
  ORDER BY t.id DESC LIMIT ?7
 
 -- :list_ended
@@ -39,6 +41,8 @@ SELECT {ended}
    AND (?4 IS NULL OR h.key = ?4)
    AND (?5 IS NULL OR instr(h.tags, ?5) > 0)
    AND (?6 IS NULL OR h.id < ?6)
+   AND (?8 IS NULL OR CASE WHEN instr(h.queue, '/') > 0 THEN substr(h.queue, 1, instr(h.queue, '/') - 1)
+                        ELSE 'default' END = ?8)
  ORDER BY h.id DESC LIMIT ?7
 
 -- :by_prefix

@@ -128,9 +128,11 @@ class SqliteStore:
             connection = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
-            if not self.in_memory:
-                self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())
-            connection.execute("PRAGMA synchronous = FULL").fetchall()
+            try:
+                connection.execute("PRAGMA synchronous = FULL").fetchall()
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.Error as error:
             raise self._told(error) from error
         return connection
@@ -174,6 +176,8 @@ class SqliteStore:
 
     def _migrate(self) -> list[str]:
         connection = self._writing()
+        if self._applied(connection) == 0 and not self.in_memory:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("BEGIN IMMEDIATE")
         try:
             applied = self._applied(connection)
@@ -218,8 +222,8 @@ class SqliteStore:
                     raise self._told(error) from error
                 if time.monotonic() >= deadline:
                     raise StoreUnavailable(
-                        f"{self.address} stayed locked by another process for {self._patience:.0f} s: "
-                        "look for a transaction that is left open"
+                        f"{self.address} stayed locked for {self._patience:g} s: look for a transaction that is left "
+                        "open; if it is your own, enqueue within it (within=connection)"
                     ) from error
             time.sleep(random.uniform(wait / 2, wait))
             wait = min(wait * 1.5, 0.05)

@@ -108,6 +108,16 @@ class DeadLetters:
         world.advance(3601)
         assert world.call(world.app.dead, "purge", older_than="1h") == 2
 
+    def test_ids_and_filters_exclude_each_other(self, world: World) -> None:
+        task, _ = broken(world)
+        handle = world.call(task, "enqueue", 1)
+        world.tick()
+
+        with pytest.raises(BadOption, match="not both"):
+            world.call(world.app.dead, "purge", handle.id, older_than="30d")
+        with pytest.raises(BadOption, match="not both"):
+            world.call(world.app.dead, "replay", handle.id, task="broken")
+
     def test_purging_everything_must_be_said(self, world: World) -> None:
         task, _ = broken(world)
         world.call(task, "enqueue", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from durably.app import Durably
+from durably.core.retry import Retry
 from durably.testing.world import World
 
 
@@ -92,3 +93,21 @@ class Queues:
 
         info = world.call(handle, "info")
         assert (info.namespace, info.queue) == ("tenant", "reports")
+
+    def test_an_application_sees_and_replays_only_its_own_namespace(self, world: World) -> None:
+        tenant = Durably(world.store, namespace="tenant", clock=world.clock)
+
+        async def fails() -> None:
+            raise ValueError("no")
+
+        for app in (tenant, world.app):
+            world.call(app.declare(fails, "fails", (), {"retry": Retry.never()}), "enqueue")
+            world.call(app, "tick")
+
+        for app, namespace in ((tenant, "tenant"), (world.app, "default")):
+            assert [info.namespace for info in world.call(app.dead, "list")] == [namespace]
+            assert [info.namespace for info in world.call(app.tasks, "list")] == [namespace]
+        assert world.call(tenant.dead, "replay") == 1
+        assert len(world.call(world.app.dead, "list")) == 1
+        assert world.call(world.app.dead, "purge", everything=True) == 1
+        assert world.call(tenant.tasks, "list")[0].state == "ready"

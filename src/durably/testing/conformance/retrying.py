@@ -163,3 +163,18 @@ class Retrying:
 
         [attempt] = world.call(handle, "attempts")
         assert "could not be turned into text" in attempt.message
+
+    def test_an_at_most_once_task_is_not_tried_again(self, world: World) -> None:
+        runs = []
+
+        @world.app.task(at_most_once=True, retry=Retry.constant(5, 0))
+        async def once() -> None:
+            runs.append(1)
+            raise ValueError("no")
+
+        handle = world.call(once, "enqueue")
+        world.tick(3)
+
+        assert runs == [1]
+        info = world.call(handle, "info")
+        assert (info.state, info.reason) == ("dead", "at most once: ValueError: no")
