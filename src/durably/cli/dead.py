@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime, timedelta
 
 from durably.app import Durably
 from durably.cli import tasks
-from durably.cli.connect import chosen_namespace, on_store
+from durably.cli.connect import on_store
 from durably.cli.grammar import Commands, Parser, command, group
 from durably.cli.output import answer
-from durably.cli.select import full_ids, listed
+from durably.cli.select import full_ids
 from durably.cli.table import table
 from durably.cli.usage import Usage
 from durably.cli.words import counted, relative
 from durably.client.info import TaskInfo
-from durably.core.moment import seconds
 from durably.core.task import State, full_queue
 from durably.errors import NotAllowed
 
@@ -67,8 +65,7 @@ def _filters(parser: Parser) -> None:
 
 def list_dead(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead list`."""
-    namespace, most = chosen_namespace(app, options), max(options.limit, 0)
-    found = listed(app, namespace, most, state=State.DEAD.value, queue=options.queue, task=options.task)
+    found = app.dead.list(queue=options.queue, task=options.task, limit=max(options.limit, 0))
     answer(options, found, _table(found) if found else "No dead letters.")
     return 0
 
@@ -101,11 +98,7 @@ def replay(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead replay`."""
     _chosen_at_all(options)
     ids = full_ids(app, options.ids)
-    if not ids and (namespace := chosen_namespace(app, options)) is not None:
-        ids = _ids_in(app, namespace, options, key=options.key)
-        replayed = app.dead.replay(*ids, rate=options.rate) if ids else 0
-    else:
-        replayed = app.dead.replay(*ids, queue=options.queue, task=options.task, key=options.key, rate=options.rate)
+    replayed = app.dead.replay(*ids, queue=options.queue, task=options.task, key=options.key, rate=options.rate)
     told = f"Replayed {counted(replayed, 'dead letter')}." if replayed else "No dead letters match."
     answer(options, {"replayed": replayed}, told)
     return 0
@@ -115,15 +108,10 @@ def purge(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead purge`."""
     _chosen_at_all(options)
     ids = full_ids(app, options.ids)
-    namespace = chosen_namespace(app, options)
-    _confirm(options, ids, namespace)
-    if not ids and namespace is not None:
-        ids = _ids_in(app, namespace, options, older_than=options.older_than)
-        purged = app.dead.purge(*ids) if ids else 0
-    else:
-        purged = app.dead.purge(
-            *ids, queue=options.queue, task=options.task, older_than=options.older_than, everything=options.all
-        )
+    _confirm(options, ids, options.namespace or (None if app.namespace == "default" else app.namespace))
+    purged = app.dead.purge(
+        *ids, queue=options.queue, task=options.task, older_than=options.older_than, everything=options.all
+    )
     told = f"Forgot {counted(purged, 'dead letter')}." if purged else "No dead letters match."
     answer(options, {"purged": purged}, told)
     return 0
@@ -138,20 +126,6 @@ def _chosen_at_all(options: argparse.Namespace) -> None:
         raise Usage(f"--all means every dead letter; leave it out, or leave out --{given[0].replace('_', '-')}")
     if not (options.ids or given or options.all):
         raise Usage("which dead letters? Give ids, or --queue, --task and the like; --all means every one")
-
-
-def _ids_in(
-    app: Durably,
-    namespace: str,
-    options: argparse.Namespace,
-    *,
-    key: str | None = None,
-    older_than: str | None = None,
-) -> list[str]:
-    """The dead letters of one namespace, oldest first."""
-    latest = datetime.now(UTC) - timedelta(seconds=seconds(older_than or 0, "older_than"))
-    found = listed(app, namespace, None, state=State.DEAD.value, queue=options.queue, task=options.task, key=key)
-    return [letter.id for letter in reversed(found) if letter.finished_at is not None and letter.finished_at <= latest]
 
 
 def _confirm(options: argparse.Namespace, ids: list[str], namespace: str | None) -> None:

@@ -6,11 +6,10 @@ import argparse
 import sys
 
 from durably.app import Durably
-from durably.cli.connect import chosen_namespace, on_store
+from durably.cli.connect import on_store
 from durably.cli.detail import as_data, as_text, reason, sentence
 from durably.cli.grammar import Commands, Parser, command, group
 from durably.cli.output import answer, note
-from durably.cli.select import listed
 from durably.cli.table import table
 from durably.cli.words import relative
 from durably.client.handle import Cancellation
@@ -55,10 +54,8 @@ def add(commands: Commands[Parser]) -> None:
 def list_tasks(app: Durably, options: argparse.Namespace) -> int:
     """`durably tasks list`."""
     before = None if options.before is None else app.tasks.find(options.before).id
-    found = listed(
-        app,
-        chosen_namespace(app, options),
-        max(options.limit, 0),
+    found = app.tasks.list(
+        limit=max(options.limit, 0),
         state=options.state,
         queue=options.queue,
         task=options.task,

@@ -16,7 +16,7 @@ from durably.core.explain import Why, explain
 from durably.core.moment import Duration, seconds
 from durably.core.task import State, clean
 from durably.errors import BadPayload, ResultExpired, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
-from durably.observe.events import Event
+from durably.observe.events import Event, Kind
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.commit import cancel_now
 from durably.stores.operations.read import Memory, attempts, evidence, get
@@ -161,7 +161,7 @@ class Handle(Generic[R]):
             if isinstance(verdicts[0], Applied):
                 task = verdicts[0].change.task
                 running = verdicts[0].change.state == State.LEASED
-                kind = "cancel_requested" if running else "cancelled"
+                kind: Kind = "cancel_requested" if running else "cancelled"
                 self._engine.events.emit(
                     Event(kind, task.id, task.name, task.queue, task.attempt, task.session, reason=reason)
                 )

@@ -17,7 +17,7 @@ from durably.core.moment import Duration, micros, seconds
 from durably.core.options import text
 from durably.core.task import DEFAULT_NAMESPACE, State, Task, clean, full_queue, split_queue
 from durably.errors import BadOption, UnknownTask
-from durably.observe.events import Event
+from durably.observe.events import Event, Kind
 from durably.stores.operations.control import (
     dead_ids,
     pause_key,
@@ -400,7 +400,7 @@ class Keys(Operator):
         """Take the head out of a paused key, so that the others go on; its id."""
         return self._told("skipped", await self._store.arun(skip_key(self._full(queue), key, clean(reason, 500))))
 
-    def _told(self, kind: str, head: Task) -> str:
+    def _told(self, kind: Kind, head: Task) -> str:
         self._engine.events.emit(Event(kind, head.id, head.name, head.queue, head.attempt))
         return head.id
 

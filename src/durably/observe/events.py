@@ -4,17 +4,48 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 log = logging.getLogger("durably.events")
 
 
+Kind = Literal[
+    "enqueued",
+    "promoted",
+    "started",
+    "completed",
+    "failed",
+    "timed_out",
+    "snoozed",
+    "discarded",
+    "cancel_requested",
+    "cancelled",
+    "released",
+    "expired",
+    "unknown",
+    "crashed",
+    "dead",
+    "key_paused",
+    "replayed",
+    "resumed",
+    "skipped",
+    "fenced",
+    "stuck",
+    "pruned",
+    "session_lost",
+    "session_dead",
+    "worker_started",
+    "worker_stopped",
+    "worker_stuck",
+]
+
+
 class Event(msgspec.Struct, frozen=True, gc=False):
     """Something happened. `kind` says what; the rest is there when it applies."""
 
-    kind: str
+    kind: Kind
     task: str = ""
     name: str = ""
     queue: str = ""

@@ -21,6 +21,7 @@ from durably.core.moment import micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
 from durably.core.task import Failure, Options, Task, unpack_options
 from durably.errors import BadOption, BadPayload, Discard, Permanent, RetryAfter, Snooze
+from durably.observe.events import Kind
 from durably.worker.context import Context, enter
 from durably.worker.report import Decide, Report
 
@@ -117,9 +118,10 @@ class Executor:
             failure = Failure.of(complaint)
         return self.failed(attempt, failure, ran)
 
-    def failed(self, attempt: Attempt, failure: Failure, ran: float, outcome: str = "failed") -> Report:
+    def failed(self, attempt: Attempt, failure: Failure, ran: float, kind: Kind = "failed") -> Report:
         """The attempt failed: the policy decides."""
         retry, jitter, took = attempt.retry, self._chance.random(), micros(ran)
+        outcome = kind.replace("_", " ")
 
         def decide(task: Task) -> Any:
             try:
@@ -129,14 +131,13 @@ class Executor:
                 broken = Failure.of(error, permanent=True)
                 return lifecycle.fail(task, broken, Retry.never(), jitter, ran=took)
 
-        kind = outcome.replace(" ", "_")
         return Report(attempt.task, decide, kind, ran, f"{failure.kind}: {failure.message}")
 
     def timed_out(self, attempt: Attempt, ran: float) -> Report:
         """The attempt took longer than it may."""
         limit = attempt.timeout or 0.0
         failure = Failure("durably.TimedOut", f"timed out after {limit:g} s")
-        return self.failed(attempt, failure, ran, "timed out")
+        return self.failed(attempt, failure, ran, "timed_out")
 
     def close(self) -> None:
         """Let go of the threads without waiting for those that hang."""

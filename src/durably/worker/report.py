@@ -14,7 +14,7 @@ from durably.core.moment import SECOND
 from durably.core.retry import Retry
 from durably.core.task import Failure, State, Task
 from durably.errors import StoreRejected, StoreUnavailable
-from durably.observe.events import Event, Events
+from durably.observe.events import Event, Events, Kind
 from durably.stores.operations.commit import commit
 from durably.stores.protocol import Store
 
@@ -31,7 +31,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
 
     task: Task
     decide: Decide
-    kind: str
+    kind: Kind
     duration: float = 0.0
     error: str | None = None
 
@@ -160,12 +160,13 @@ class Reporter:
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
 
 
-def aftermath(change: Change, kind: str) -> str | None:
+def aftermath(change: Change, kind: Kind) -> Kind | None:
     """The event that follows: whatever happened, an end is announced as one, and so is a key that pauses."""
     if change.pause:
         return "key_paused"
-    end = {State.DEAD: "dead", State.CANCELLED: "cancelled"}.get(change.state)
-    return None if end == kind else end
+    if change.state == State.DEAD:
+        return "dead"
+    return "cancelled" if change.state == State.CANCELLED and kind != "cancelled" else None
 
 
 def _refused(report: Report, error: StoreRejected) -> Report:

@@ -14,7 +14,7 @@ from durably.core.lifecycle import expire, lapse
 from durably.core.moment import SECOND
 from durably.core.task import Task
 from durably.errors import DurablyError, StoreUnavailable
-from durably.observe.events import Event, Events
+from durably.observe.events import Event, Events, Kind
 from durably.stores.operations.claim import next_due
 from durably.stores.operations.commit import commit
 from durably.stores.operations.sweep import bury, due, expired, lapsed, mark_dead, promote, prune
@@ -147,7 +147,7 @@ class Changer:
         self._decide: Callable[[Task], Change] = lambda task: engine.sealed(decide(task))
         self.failures = Failures()
 
-    async def apply(self, tasks: list[Task], kind: str) -> int:
+    async def apply(self, tasks: list[Task], kind: Kind) -> int:
         known = {task.id: task for task in tasks}
 
         async def whole(ids: list[str]) -> int:
@@ -160,7 +160,7 @@ class Changer:
 
         return await one_by_one(list(known), self.failures, whole)
 
-    def _tell(self, change: Change, kind: str) -> None:
+    def _tell(self, change: Change, kind: Kind) -> None:
         task = change.task
         facts = (task.id, task.name, task.queue, task.attempt, task.session)
         self._events.emit(Event(kind, *facts, delay=change.due_in / SECOND, reason=change.reason))

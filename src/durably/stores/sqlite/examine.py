@@ -12,7 +12,7 @@ def examine(connection: sqlite3.Connection, path: str, pending: list[str]) -> li
     """Look at version, durability, schema and health of the file."""
     findings = [Finding("version", "ok", f"SQLite {sqlite3.sqlite_version} (3.40 or newer is needed)")]
     mode = _one(connection, "PRAGMA journal_mode")
-    if mode == "wal" or path == ":memory:":
+    if mode == "wal" or path == ":memory:" or pending:
         findings.append(Finding("journal", "ok", f"journal_mode={mode}"))
     else:
         advice = "let durably open the file once on a local disk; network file systems cannot do WAL"
