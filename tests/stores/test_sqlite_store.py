@@ -81,7 +81,7 @@ def test_a_file_that_stays_locked_is_reported_and_nothing_is_lost(store: SqliteS
 
     other = sqlite3.connect(sqlite_path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="stayed locked for 0.2 s"):
+    with pytest.raises(StoreUnavailable, match=r"stayed locked for 0\.2 s"):
         work.enqueue()
     assert store.run(clock()) > 0, "reading does not need the lock"
     other.execute("ROLLBACK")
