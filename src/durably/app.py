@@ -10,7 +10,7 @@ from durably.client.definition import Call, Definition
 from durably.client.engine import Bulk, Engine
 from durably.client.handle import Handle
 from durably.client.operators import Dead, Keys, Limits, Queues, Sessions, Tasks
-from durably.core.codec import PAYLOAD_LIMIT, Codec
+from durably.core.codec import PAYLOAD_LIMIT, Codec, Signature
 from durably.core.explain import Why
 from durably.core.ids import Ids
 from durably.core.moment import Clock, Duration
@@ -127,8 +127,12 @@ class Durably:
             yield call.draft()
 
     def handle(self, task_id: str) -> Handle[Any]:
-        """A handle on any task by its id; its result can be read only through its declaration's own `handle`."""
-        return Handle(self._engine, task_id)
+        """A handle on any task by its id; its result has its declared type if it is declared here."""
+        return Handle(self._engine, task_id, find=self._signature)
+
+    def _signature(self, name: str) -> Signature | None:
+        definition = self._definitions.get(name)
+        return None if definition is None else definition.signature
 
     def why(self, task_id: str) -> Why:
         """Why a task is not running, or not done."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from durably.client.engine import Engine
 from durably.client.info import AttemptInfo, Progress, TaskInfo, attempt_info, task_info
@@ -15,7 +18,7 @@ from durably.core.codec import Signature
 from durably.core.explain import Why, explain
 from durably.core.moment import Duration, seconds
 from durably.core.task import State, clean
-from durably.errors import BadPayload, ResultExpired, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
+from durably.errors import ResultExpired, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
 from durably.observe.events import Event, Kind
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.commit import cancel_now
@@ -52,6 +55,7 @@ class Handle(Generic[R]):
         task_id: str,
         signature: Signature | None = None,
         *,
+        find: Callable[[str], Signature | None] | None = None,
         existing: bool = False,
         uncommitted: bool = False,
     ) -> None:
@@ -60,6 +64,7 @@ class Handle(Generic[R]):
         """Whether this is a task that already held the unique key."""
         self._engine = engine
         self._signature = signature
+        self._find = find
         self._uncommitted = uncommitted
 
     def __repr__(self) -> str:
@@ -176,17 +181,19 @@ class Handle(Generic[R]):
         if isinstance(ending, Missing):
             raise ResultExpired(f"task {self.id} is not known: its retention has passed, or it was never committed")
         if ending.state == State.DONE:
-            return self._decoded(ending.result)
+            name = "" if isinstance(ending, Memory) else ending.name
+            return self._decoded(ending.result, name)
         reason = "" if isinstance(ending, Memory) else ending.reason or ""
         if ending.state == State.DEAD:
             raise TaskFailed(f"task {self.id} is a dead letter: {reason}")
         raise TaskCancelled(f"task {self.id} was cancelled: {reason}")
 
-    def _decoded(self, data: bytes | None) -> R:
-        if data is None:
-            nothing: R = None  # type: ignore[assignment]
-            return nothing
-        if self._signature is None:
-            raise BadPayload(f"task {self.id}: its declaration is not known here, so its result cannot be read")
-        answer: R = self._signature.decode_result(self._engine.codec.decode(data))
-        return answer
+    def _decoded(self, data: bytes | None, name: str) -> R:
+        """The result in its declared type; as plain data where the declaration is not known."""
+        answer: Any = None
+        if data is not None:
+            plain = self._engine.codec.decode(data)
+            signature = self._signature or (self._find(name) if self._find is not None else None)
+            answer = msgspec.json.decode(plain) if signature is None else signature.decode_result(plain)
+        found: R = answer
+        return found

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from durably.app import Durably
 from durably.core.options import Unique
 from durably.errors import Conflict, ResultExpired, ResultTimeout, UnknownTask
 from durably.stores.statement import Operation
@@ -23,6 +24,8 @@ class Handles:
 
         assert world.call(handle, "result", 5) == 42
         assert world.call(double.handle(handle.id), "result") == 42
+        assert world.call(world.app.handle(handle.id), "result") == 42
+        assert world.call(Durably(world.store).handle(handle.id), "result") == 42
 
     def test_a_wait_that_is_too_short_says_so(self, world: World) -> None:
         @world.app.task
