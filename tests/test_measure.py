@@ -11,7 +11,7 @@ import pytest
 from durably import Durably
 from durably.testing.servers import PostgresServer
 
-TASKS = 10_000
+TASKS = 30_000
 AT_LEAST = 0.3
 TRIES = 5
 

@@ -129,7 +129,7 @@ class SqliteStore:
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
             try:
-                connection.execute("PRAGMA synchronous = FULL").fetchall()
+                self._patiently(lambda: connection.execute("PRAGMA synchronous = FULL").fetchall())
             except BaseException:
                 connection.close()
                 raise
