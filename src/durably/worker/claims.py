@@ -67,10 +67,10 @@ class Claims:
         self.in_doubt = False
         return [task for task in leased if task.id not in known]
 
-    async def someone_waits_alone(self, session: Session) -> bool:
+    async def someone_waits_alone(self) -> bool:
         """Whether a task on its last crash life still waits for a process of its own."""
         with contextlib.suppress(DurablyError):
-            return await self._store.arun(alone_waits(session.id, self._queues))
+            return await self._store.arun(alone_waits(self._queues))
         return True
 
     async def fall_asleep(self, session: Session) -> bool:

@@ -306,7 +306,7 @@ class Worker:
     async def _run_alone(self) -> None:
         """A task on its last crash life waits: finish what runs, then give it the process for itself."""
         while not await self._emptied(ALONE_CHECK):
-            if self._interrupted or not await self._claims.someone_waits_alone(self._current):
+            if self._interrupted or not await self._claims.someone_waits_alone():
                 return
         found = await self._claim(fresh=True, alone=True)
         if found is None or not found.tasks:

@@ -49,7 +49,7 @@ def insert(q: Queries, drafts: Sequence[Draft], again: bool = False) -> Steps[li
 
 def accept(drafts: Sequence[Draft], again: bool = False) -> Operation[list[Accepted | Conflict]]:
     """Accept every draft, or say for each why not. With `again`, a first try may have landed unseen."""
-    single = all(draft.unique_scope is None for draft in drafts)
+    single = not again and all(draft.unique_scope is None for draft in drafts)
     return Operation("accept", lambda q: _accept(q, drafts, again), single=single)
 
 
@@ -61,7 +61,18 @@ def _accept(q: Queries, drafts: Sequence[Draft], again: bool) -> Steps[list[Acce
     wanted = [draft for draft in drafts if draft.id not in answers]
     if wanted:
         yield from insert(q, wanted, again)
+    if again:
+        yield from _let_rest(q, [draft.id for draft in wanted])
     return [answers.get(draft.id) or Accepted(draft.id) for draft in drafts]
+
+
+def _let_rest(q: Queries, ids: list[str]) -> Steps[None]:
+    """What has ended since the first try stays ended, and holds no unique key again."""
+    rows = yield q("ended", ids)
+    ended = [row[0] for row in rows]
+    if ended:
+        yield q("forget_revived", ended)
+        yield q("free_unique", ended, [Scope.LIVE.value, Scope.WAITING.value])
 
 
 def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[dict[str, Accepted | Conflict]]:

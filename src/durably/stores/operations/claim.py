@@ -75,10 +75,10 @@ class Gatekeeper:
         self._used[name] = self._used.get(name, 0) + 1
         self.permits.append((name, task, token))
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """The gates whose tokens changed, and what is in them now."""
+    def buckets(self) -> list[tuple[str, float, int]]:
+        """The gates whose tokens changed, what is in them now, and as of when; their clock never goes back."""
         return [
-            (name, refilled(gate, self._now) - self._used[name])
+            (name, refilled(gate, self._now) - self._used[name], max(self._now, gate.refilled_at))
             for name, (gate, _) in self._locked.items()
             if name in self._used and gate.rate is not None
         ]
@@ -98,9 +98,9 @@ def claim(
 
     With `alone`, only tasks on their last crash life are taken, which must run with nothing beside them.
     """
-    rows = yield q("survey", session, list(queues))
-    if not rows:
+    if not (yield q("lock_session", session)):
         return Claim(live=False)
+    rows = yield q("survey", list(queues))
     now, marked, cancels, keys_ready, gates_ready, alone_waiting, settings = rows[0]
     if cancels:
         yield from settle_cancel_requests(q)
@@ -128,7 +128,7 @@ def claim(
             place = (task.queue, task.priority)
             moved[place] = max(moved.get(place, 0), task.ready_at)
         taken += plain
-    yield from _settle_gates(q, keeper, now)
+    yield from _settle_gates(q, keeper)
     waiting = [task.id for task in taken if task.unique_scope == Scope.WAITING]
     if waiting:
         yield q("free_unique", waiting, [Scope.WAITING.value])
@@ -283,12 +283,13 @@ def _claim_keys(
             continue
         task = restore(tuple(columns))
         lane = lanes[queue]
-        wait = _refused(task, lane, keeper, alone)
+        wait = _refused(task, lane, keeper, alone, now)
         if wait is None:
             taken.append(_admitted(keeper, lane, _as_head(task, session, token, now)))
         else:
             held = wait > 0 and (task.gate is not None or lane.limited)
-            back.append((queue, key, "ready", wait, task.priority, task.alone, task.gate, held, None))
+            fate = (wait, task.ready_at, task.priority, bool(task.alone), task.gate, held, None, None)
+            back.append((queue, key, "ready", *fate))
     if gone:
         yield q.each("drop_keys", [queue for queue, _ in gone], [key for _, key in gone])
     if back:
@@ -305,8 +306,10 @@ def _claim_keys(
     return taken
 
 
-def _refused(task: Task, lane: Lane, keeper: Gatekeeper, alone: bool) -> int | None:
+def _refused(task: Task, lane: Lane, keeper: Gatekeeper, alone: bool, now: int) -> int | None:
     """None when the head may run now; else how long its key should wait before it is looked at again."""
+    if task.ready_at > now:
+        return 0
     if task.created_at > lane.cutoff:
         return SECOND
     if bool(task.alone) != alone:
@@ -364,7 +367,7 @@ def _claim_ready(
     return taken
 
 
-def _settle_gates(q: Queries, keeper: Gatekeeper, now: int) -> Steps[None]:
+def _settle_gates(q: Queries, keeper: Gatekeeper) -> Steps[None]:
     if keeper.permits:
         yield q.each(
             "take_permits",
@@ -374,16 +377,14 @@ def _settle_gates(q: Queries, keeper: Gatekeeper, now: int) -> Steps[None]:
         )
     buckets = keeper.buckets()
     if buckets:
-        yield q.each(
-            "spend_gates", [name for name, _ in buckets], [tokens for _, tokens in buckets], [now] * len(buckets)
-        )
+        yield q.each("spend_gates", *(list(column) for column in zip(*buckets, strict=True)))
 
 
-@operation()
-def alone_waits(q: Queries, session: str, queues: Sequence[str]) -> Steps[bool]:
+@operation(writes=False, single=True)
+def alone_waits(q: Queries, queues: Sequence[str]) -> Steps[bool]:
     """Whether a task on its last crash life is ready and waits for a process of its own."""
-    rows = yield q("survey", session, list(queues))
-    return bool(rows) and bool(rows[0][5])
+    [row] = yield q("survey", list(queues))
+    return bool(row[5])
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):

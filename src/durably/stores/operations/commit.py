@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.lifecycle import cancel
-from durably.core.task import Draft, Policy, Scope, State, Task
+from durably.core.task import Draft, Scope, State, Task
 from durably.stores.operations.accept import insert
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Queries, Steps, operation
@@ -47,8 +47,20 @@ def _through_key(task: Task) -> bool:
 
 
 def _lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[dict[Key, tuple[str, int, str | None]]]:
+    """Lock the key rows; those of waiting tasks are made if they are not there, so that no claim can come between."""
     if not changes:
         return {}
+    waiting = {(c.task.queue, c.task.key or ""): c.task for c in changes if c.task.state == State.BLOCKED}
+    if waiting:
+        tasks = [task for _, task in sorted(waiting.items())]
+        yield q.each(
+            "ensure_keys",
+            [task.queue for task in tasks],
+            [task.key for task in tasks],
+            [task.priority for task in tasks],
+            [task.alone for task in tasks],
+            [task.gate for task in tasks],
+        )
     keys = sorted({(change.task.queue, change.task.key or "") for change in changes})
     rows = yield q("lock_keys", [queue for queue, _ in keys], [key for _, key in keys])
     return {(queue, key): (state, token, head) for queue, key, state, token, head in rows}
@@ -91,7 +103,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.task.id for c in waits],
             [c.task.version for c in waits],
             [str(c.state) for c in waits],
-            [c.due_in if c.state == State.DELAYED else 0 for c in waits],
+            [c.due_in for c in waits],
             [c.task.attempt for c in waits],
             [c.spent for c in waits],
             [c.crashes for c in waits],
@@ -123,34 +135,36 @@ def _give_back_keys(q: Queries, changes: Sequence[Change], held: dict[Key, tuple
     gone = [(queue, key) for queue, key, task, *_ in rows if task is None]
     if gone:
         yield q.each("drop_keys", [queue for queue, _ in gone], [key for _, key in gone])
-    back = [(row, plan) for row in rows if row[2] is not None and (plan := _key_after(touched[row[0], row[1]], row[2]))]
+    back = [
+        (row, *plan)
+        for row in rows
+        if row[2] is not None and (plan := _key_after(touched[row[0], row[1]], held[row[0], row[1]])) is not None
+    ]
     if back:
         yield q.each(
             "return_keys",
-            [row[0] for row, _ in back],
-            [row[1] for row, _ in back],
-            [plan[0] for _, plan in back],
-            [plan[1] for _, plan in back],
-            [row[3] for row, _ in back],
-            [bool(row[4]) for row, _ in back],
-            [row[5] for row, _ in back],
+            [row[0] for row, *_ in back],
+            [row[1] for row, *_ in back],
+            [state for _, state, _, _ in back],
+            [0] * len(back),
+            [row[6] for row, *_ in back],
+            [row[3] for row, *_ in back],
+            [bool(row[4]) for row, *_ in back],
+            [row[5] for row, *_ in back],
             [False] * len(back),
-            [plan[2] for _, plan in back],
+            [reason for _, _, reason, _ in back],
+            [head for _, _, _, head in back],
         )
 
 
-def _key_after(change: Change, next_id: str) -> tuple[str, int, str | None] | None:
-    """The key's state, wait and reason once a task of it was settled; None where its row is right as it is."""
+def _key_after(change: Change, held: tuple[str, int, str | None]) -> tuple[str, str | None, str | None] | None:
+    """The key's state, its reason, and whom it waits for if it pauses; None for a pause that has another cause."""
     if change.pause:
-        return "paused", 0, change.reason
-    if change.task.state == State.LEASED:
-        stays = change.state == State.BLOCKED and change.task.id == next_id
-        return "ready", change.due_in if stays else 0, None
-    if change.state == State.BLOCKED:
-        return "ready", 0, None
-    # Only a head has been tried: with it goes the wait, or the pause, that it had put on its key.
-    was_head = change.task.attempt > 0 and change.task.policy != Policy.OVERTAKE
-    return ("ready", 0, None) if was_head else None
+        return "paused", change.reason, change.task.id
+    state, _, head = held
+    if state == "paused" and change.ends and change.task.id != head:
+        return None
+    return "ready", None, None
 
 
 def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
@@ -221,11 +235,16 @@ def settle_cancel_requests(q: Queries, limit: int = 500) -> Steps[list[Verdict]]
     if not requests:
         return []
     reasons = {task: reason for _, task, reason in requests}
-    tasks = yield from fetch(q, list(reasons))
-    verdicts = yield from apply(q, [cancel(task, reasons[task.id]) for task in tasks if not task.ended])
-    missed = {verdict.change.task.id for verdict in verdicts if isinstance(verdict, Stale)}
-    yield q("clear_cancel_requests", [seq for seq, task, _ in requests if task not in missed])
-    return verdicts
+    wanted = list(reasons)
+    settled: list[Verdict] = []
+    while wanted:
+        tasks = yield from fetch(q, wanted)
+        verdicts = yield from apply(q, [cancel(task, reasons[task.id]) for task in tasks if not task.ended])
+        settled += [verdict for verdict in verdicts if isinstance(verdict, Applied)]
+        # What changed between the look and the lock is looked at again.
+        wanted = [verdict.change.task.id for verdict in verdicts if isinstance(verdict, Stale)]
+    yield q("clear_cancel_requests", [seq for seq, _, _ in requests])
+    return settled
 
 
 @operation()

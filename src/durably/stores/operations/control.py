@@ -9,6 +9,7 @@ from durably.core.lifecycle import resume, skip
 from durably.core.task import Task, restore
 from durably.errors import NotAllowed, UnknownTask
 from durably.stores.operations.commit import apply
+from durably.stores.operations.read import fetch
 from durably.stores.statement import Queries, Steps, operation
 
 
@@ -26,6 +27,7 @@ def set_queue(q: Queries, name: str, state: Literal["active", "paused", "drainin
 @operation()
 def set_limit(q: Queries, gate: str, concurrency: int | None, rate: float | None, burst: float) -> Steps[None]:
     """Set or change a limit; with neither concurrency nor rate, remove it. What already runs counts at once."""
+    yield q("lock_sessions")
     if concurrency is None and rate is None:
         yield q("drop_gate", gate)
     else:
@@ -94,6 +96,9 @@ def _paused_head(q: Queries, queue: str, key: str) -> Steps[Task]:
         raise UnknownTask(f"no key {key!r} with waiting tasks in queue {queue!r}; see `durably keys list`")
     if rows[0][2] != "paused":
         raise NotAllowed(f"the key {key!r} in queue {queue!r} is {rows[0][2]}, not paused: there is nothing to resume")
+    if rows[0][4] is not None:
+        [head] = yield from fetch(q, [rows[0][4]])
+        return head
     rows = yield q("key_tasks", queue, key, 1)
     if not rows:
         raise UnknownTask(f"the key {key!r} in queue {queue!r} has no task waiting")

@@ -1,19 +1,23 @@
 -- Leasing tasks, keys and permits. Lock order everywhere: gate, key or line, task.
 
+-- :lock_session
+-- One row if the session is live. Locked, so that it cannot die meanwhile, and so that a limit that is being set waits.
+SELECT id FROM durably.sessions WHERE id = ?1::text AND state = 'live' FOR SHARE
+
 -- :survey
--- What there is to do for a live session; no row when the session is not live. Locked, so it cannot die meanwhile.
+-- What there is to do, seen after the session was locked.
 SELECT (SELECT durably.now()),
        EXISTS (SELECT 1 FROM durably.turns),
        EXISTS (SELECT 1 FROM durably.cancel_requests),
        EXISTS (SELECT 1 FROM durably.keys
-                WHERE state = 'ready' AND queue = ANY(?2::text[]) AND ready_at <= (SELECT durably.now())),
+                WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())),
        EXISTS (SELECT 1 FROM durably.lines
-                WHERE queue = ANY(?2::text[]) AND ready_at <= (SELECT durably.now()))
+                WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now()))
          OR EXISTS (SELECT 1 FROM durably.keys
-                     WHERE state = 'ready' AND gate IS NOT NULL AND queue = ANY(?2::text[])
+                     WHERE state = 'ready' AND gate IS NOT NULL AND queue = ANY(?1::text[])
                        AND ready_at <= (SELECT durably.now())),
        EXISTS (SELECT 1 FROM durably.tasks t
-                WHERE t.alone AND t.queue = ANY(?2::text[])
+                WHERE t.alone AND t.queue = ANY(?1::text[])
                   AND NOT EXISTS (SELECT 1 FROM durably.queues q
                                    WHERE q.name = t.queue AND (q.state = 'paused' OR t.created_at > q.cutoff))
                   AND (t.state = 'ready'
@@ -25,13 +29,10 @@ SELECT (SELECT durably.now()),
                                        WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'ready' AND k.alone
                                          AND k.ready_at <= (SELECT durably.now())))),
        (SELECT json_agg(json_build_array(c.name, coalesce(q.state, 'active'), q.cutoff, g.name IS NOT NULL))::text
-          FROM unnest(?2::text[]) AS c(name)
+          FROM unnest(?1::text[]) AS c(name)
           LEFT JOIN durably.queues q ON q.name = c.name
           LEFT JOIN durably.gates g ON g.name = 'q:' || c.name
          WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
-  FROM durably.sessions s
- WHERE s.id = ?1::text AND s.state = 'live'
-   FOR SHARE OF s
 
 -- :admit
 -- Turn markers into key rows and lines. An existing row is updated, not just noticed: whoever is about to delete it
@@ -123,6 +124,14 @@ UPDATE durably.keys k
   FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[]) AS d(queue, key, head, token, now)
  WHERE k.queue = d.queue AND k.key = d.key
 
+-- :ensure_keys
+-- Make sure that these keys have rows, and lock them: a task that waits in a key can be changed only under that lock.
+INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
+SELECT queue, key, 'ready', (SELECT durably.now()), priority, alone, gate
+  FROM unnest(?1::text[], ?2::text[], ?3::int[], ?4::boolean[], ?5::text[]) AS d(queue, key, priority, alone, gate)
+ ORDER BY queue, key
+    ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
+
 -- :lock_keys
 SELECT k.queue, k.key, k.state, k.token, k.head::text
   FROM durably.keys k
@@ -132,7 +141,7 @@ SELECT k.queue, k.key, k.state, k.token, k.head::text
 
 -- :next_heads
 -- What a key row must say about the task that would be its next head; nulls where nothing waits.
-SELECT k.queue, k.key, t.id::text, t.priority, t.alone, t.gate
+SELECT k.queue, k.key, t.id::text, t.priority, t.alone, t.gate, t.ready_at
   FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
   LEFT JOIN LATERAL (
         SELECT * FROM durably.tasks t
@@ -140,11 +149,14 @@ SELECT k.queue, k.key, t.id::text, t.priority, t.alone, t.gate
          ORDER BY t.seq LIMIT 1) t ON true
 
 -- :return_keys
+-- A key waits as long as its next head must. One that pauses remembers which task it waits for.
 UPDATE durably.keys k
-   SET state = d.state, ready_at = (SELECT durably.now()) + d.due_in, priority = d.priority, alone = d.alone,
-       gate = d.gate, held = d.held, reason = d.reason, session = NULL, head = NULL, started_at = NULL
-  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::int[], ?6::boolean[], ?7::text[], ?8::boolean[],
-              ?9::text[]) AS d(queue, key, state, due_in, priority, alone, gate, held, reason)
+   SET state = d.state, ready_at = greatest((SELECT durably.now()) + d.due_in, d.ready_at), priority = d.priority,
+       alone = d.alone, gate = d.gate, held = d.held, reason = d.reason, head = d.head::uuid, session = NULL,
+       started_at = NULL
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[], ?6::int[], ?7::boolean[], ?8::text[],
+              ?9::boolean[], ?10::text[], ?11::text[])
+        AS d(queue, key, state, due_in, ready_at, priority, alone, gate, held, reason, head)
  WHERE k.queue = d.queue AND k.key = d.key
 
 -- :drop_keys

@@ -107,7 +107,7 @@ UPDATE durably.tasks t
 RETURNING true
 
 -- :cancel_requests
-SELECT seq, task::text, reason FROM durably.cancel_requests ORDER BY seq LIMIT ?1::int FOR UPDATE SKIP LOCKED
+SELECT seq, task::text, reason FROM durably.cancel_requests ORDER BY seq LIMIT ?1::int FOR UPDATE
 
 -- :clear_cancel_requests
 DELETE FROM durably.cancel_requests WHERE seq = ANY(?1::bigint[])

@@ -15,6 +15,10 @@ SELECT ?1::text, ?2::int, ?3::double precision, ?4::double precision, ?4::double
    SET concurrency = EXCLUDED.concurrency, rate = EXCLUDED.rate, burst = EXCLUDED.burst,
        tokens = least(gates.tokens, EXCLUDED.burst)
 
+-- :lock_sessions
+-- Wait for every claim that is under way, so that nothing it leases is missed.
+SELECT id FROM durably.sessions ORDER BY id FOR UPDATE
+
 -- :drop_gate
 DELETE FROM durably.gates WHERE name = ?1::text
 
@@ -65,7 +69,7 @@ WITH gone AS (
 SELECT id::text FROM gone
 
 -- :resume_key
-UPDATE durably.keys SET state = 'ready', ready_at = (SELECT durably.now()), reason = NULL
+UPDATE durably.keys SET state = 'ready', ready_at = (SELECT durably.now()), reason = NULL, head = NULL
  WHERE queue = ?1::text AND key = ?2::text AND state = 'paused'
 RETURNING queue
 

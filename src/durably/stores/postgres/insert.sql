@@ -53,6 +53,10 @@ SELECT d.id, u.task::text, u.fingerprint
     ON u.namespace = d.namespace AND u.scope = d.scope
    AND u.key = CASE WHEN period IS NULL THEN d.key ELSE d.key || '@' || (now / period) END
 
+-- :forget_revived
+-- A repeated insert may have met the moment in which its task ended: what is in history stays there.
+DELETE FROM durably.tasks WHERE id = ANY(?1::text[]::uuid[])
+
 -- :request_cancel
 INSERT INTO durably.cancel_requests (task, reason)
 SELECT id::uuid, ?2::text FROM unnest(?1::text[]) AS d(id)

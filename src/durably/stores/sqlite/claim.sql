@@ -1,17 +1,20 @@
 -- Leasing tasks, keys and permits. There is one writer, so nothing needs a lock of its own.
 
+-- :lock_session
+SELECT id FROM durably_sessions WHERE id = ?1 AND state = 'live'
+
 -- :survey
 SELECT :now,
        EXISTS (SELECT 1 FROM durably_turns),
        EXISTS (SELECT 1 FROM durably_cancel_requests),
        EXISTS (SELECT 1 FROM durably_keys
-                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?2)) AND ready_at <= :now),
-       EXISTS (SELECT 1 FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?2)) AND ready_at <= :now)
+                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now),
+       EXISTS (SELECT 1 FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now)
          OR EXISTS (SELECT 1 FROM durably_keys
-                     WHERE state = 'ready' AND gate IS NOT NULL AND queue IN (SELECT value FROM json_each(?2))
+                     WHERE state = 'ready' AND gate IS NOT NULL AND queue IN (SELECT value FROM json_each(?1))
                        AND ready_at <= :now),
        EXISTS (SELECT 1 FROM durably_tasks t
-                WHERE t.alone AND t.queue IN (SELECT value FROM json_each(?2))
+                WHERE t.alone AND t.queue IN (SELECT value FROM json_each(?1))
                   AND NOT EXISTS (SELECT 1 FROM durably_queues q
                                    WHERE q.name = t.queue AND (q.state = 'paused' OR t.created_at > q.cutoff))
                   AND (t.state = 'ready'
@@ -23,12 +26,10 @@ SELECT :now,
                                        WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'ready' AND k.alone
                                          AND k.ready_at <= :now))),
        (SELECT json_group_array(json_array(c.value, coalesce(q.state, 'active'), q.cutoff, g.name IS NOT NULL))
-          FROM json_each(?2) c
+          FROM json_each(?1) c
           LEFT JOIN durably_queues q ON q.name = c.value
           LEFT JOIN durably_gates g ON g.name = 'q:' || c.value
          WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
-  FROM durably_sessions s
- WHERE s.id = ?1 AND s.state = 'live'
 
 -- :admit
 INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)
@@ -97,6 +98,10 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
 -- :set_heads
 UPDATE durably_keys SET head = ?3, token = ?4, started_at = ?5 WHERE queue = ?1 AND key = ?2
 
+-- :ensure_keys
+INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)
+VALUES (?1, ?2, 'ready', :now, ?3, ?4, ?5)
+
 -- :lock_keys
 SELECT k.queue, k.key, k.state, k.token, k.head
   FROM json_each(?1) r
@@ -104,7 +109,7 @@ SELECT k.queue, k.key, k.state, k.token, k.head
  WHERE k.queue = r.value AND k.key = json_extract(?2, '$[' || r.key || ']')
 
 -- :next_heads
-SELECT k.value, json_extract(?2, '$[' || k.key || ']'), t.id, t.priority, t.alone, t.gate
+SELECT k.value, json_extract(?2, '$[' || k.key || ']'), t.id, t.priority, t.alone, t.gate, t.ready_at
   FROM json_each(?1) k
   LEFT JOIN durably_tasks t
     ON t.seq = (SELECT f.seq FROM durably_tasks f
@@ -113,8 +118,8 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'), t.id, t.priority, t.alon
 
 -- :return_keys
 UPDATE durably_keys
-   SET state = ?3, ready_at = :now + ?4, priority = ?5, alone = ?6, gate = ?7, held = ?8, reason = ?9,
-       session = NULL, head = NULL, started_at = NULL
+   SET state = ?3, ready_at = max(:now + ?4, ?5), priority = ?6, alone = ?7, gate = ?8, held = ?9, reason = ?10,
+       head = ?11, session = NULL, started_at = NULL
  WHERE queue = ?1 AND key = ?2
 
 -- :drop_keys

@@ -15,6 +15,9 @@ VALUES (?1, ?2, ?3, ?4, ?4, :now)
    SET concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
        tokens = min(tokens, excluded.burst)
 
+-- :lock_sessions
+SELECT id FROM durably_sessions
+
 -- :drop_gate
 DELETE FROM durably_gates WHERE name = ?1
 
@@ -55,7 +58,7 @@ DELETE FROM durably_attempts
 DELETE FROM durably_history WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1)) RETURNING id
 
 -- :resume_key
-UPDATE durably_keys SET state = 'ready', ready_at = :now, reason = NULL
+UPDATE durably_keys SET state = 'ready', ready_at = :now, reason = NULL, head = NULL
  WHERE queue = ?1 AND key = ?2 AND state = 'paused'
 RETURNING queue
 

@@ -25,6 +25,9 @@ SELECT ?1, +u.task, +u.fingerprint
   FROM durably_unique_keys u
  WHERE u.namespace = ?2 AND u.scope = ?3 AND u.key = CASE WHEN ?5 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?5) END
 
+-- :forget_revived
+DELETE FROM durably_tasks WHERE id IN (SELECT value FROM json_each(?1))
+
 -- :request_cancel
 INSERT INTO durably_cancel_requests (task, reason) SELECT value, ?2 FROM json_each(?1)
 

@@ -145,6 +145,23 @@ class Ordering:
         world.run(resume_key("default", "k"))
         assert len(world.claim(session)) == 1
 
+    def test_cancelling_another_task_does_not_end_a_pause(self, world: World) -> None:
+        session = world.session()
+        for pause in ("policy", "operator"):
+            key = f"k-{pause}"
+            head, behind = (world.add(key=key, policy="pause") for _ in range(2))
+            if pause == "policy":
+                [task] = world.claim(session)
+                world.apply(world.failing(task, permanent=True))
+            else:
+                world.claim_all(session, room=1, queues=("elsewhere",))
+                assert world.run(pause_key("default", key, "maintenance"))
+            world.apply(lifecycle.cancel(world.get(behind), "no"))
+
+            assert world.claim(session) == []
+            world.apply(lifecycle.cancel(world.get(head), "no"))
+            assert world.run(list_keys(None, key, None, 1)) == []
+
     def test_a_delayed_task_joins_its_key_when_it_is_due(self, world: World) -> None:
         delayed = world.add(key="k", due_in=10 * SECOND)
         first = world.add(key="k")
