@@ -104,6 +104,28 @@ def polls_elsewhere(session: str) -> Act:
     return replace(claims(session, ["elsewhere"]), name=f"poll {session} elsewhere", claims=False)
 
 
+def arrives_and_claims(session: str, queues: list[str]) -> Act:
+    """A worker that has just started."""
+
+    def start(held: Held) -> Program:
+        yield sweep.open_session(session, 3_600_000_000, "here", 2, "{}")
+        answer = yield claim(session, queues, BATCH)
+        return called(task.id for task in answer.tasks)
+
+    return Act(f"arrive and claim {session}", start)
+
+
+def gives_back(session: str) -> Act:
+    """A worker that lost the answer to a claim gives back whatever it is said to hold."""
+
+    def start(held: Held) -> Program:
+        tasks = yield sweep.held(session)
+        verdicts = yield commit([release(task, started=False) for task in tasks])
+        return sorted(_told(verdicts))
+
+    return Act(f"give back {session}", start)
+
+
 def reports(what: str, name: str, decide: Callable[[Task], Change]) -> Act:
     """A worker's report, decided again when only something beside the lease has changed."""
 

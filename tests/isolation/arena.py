@@ -15,11 +15,12 @@ from durably.stores.postgres.store import Connection, PostgresStore
 from durably.stores.statement import Queries
 
 from .acts import Act, names
+from .maker import Maker
 from .party import Party, Within, connect, run_alone
 from .schedule import Choice, Trace, every, in_bursts, one_by_one, run, scripted, serial
 from .settle import Settler
 from .snapshot import TABLES, Snapshot, meaning, take, wrongs
-from .worlds import Maker, World
+from .worlds import World
 
 TIDY = 500
 """After so many schedules their dead rows are swept up."""

@@ -14,7 +14,7 @@ APPENDED = frozenset({"turns", "cancel_requests"})
 NOTHING: frozenset[str] = frozenset()
 
 _named = re.compile(r"durably\.(\w+)")
-_changed = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM)\s+durably\.(\w+)")
+_changed = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM|LOCK TABLE)\s+durably\.(\w+)")
 _locked = re.compile(r"FOR (UPDATE|SHARE)(?: OF (\w+))?")
 
 

@@ -17,8 +17,8 @@ from durably.stores.operations.read import get
 from durably.stores.postgres.store import PostgresStore
 
 from .acts import FAILURE, accepts_and_cancels, draft, id_of, names
+from .maker import Maker
 from .party import Party, connect
-from .worlds import Maker
 
 
 class Desk(Maker):

@@ -7,7 +7,7 @@ import pytest
 from durably.stores.statement import Queries, Query
 
 from .arena import Alter, Cast, Schedules, all_of_them, arena, cast, this_one, trial
-from .worlds import GROUPS, KEYED, LAST, PLAIN, World
+from .worlds import GROUPS, LAST, PLAIN, World
 
 
 def broken(name: str, was: str, becomes: str) -> Alter:

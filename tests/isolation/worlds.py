@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from durably.core.change import Applied, Change
-from durably.core.lifecycle import complete, fail
-from durably.core.moment import SECOND
+from durably.core.lifecycle import fail
 from durably.core.retry import Retry
-from durably.core.task import Draft, Policy, Task
-from durably.stores.operations import control, sweep
-from durably.stores.operations.accept import accept, request_cancel
-from durably.stores.operations.claim import claim
+from durably.core.task import Draft, Policy
+from durably.stores.operations import control
+from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.commit import commit
-from durably.stores.postgres.store import Connection
-from durably.stores.statement import Operation, Queries
 
 from .acts import (
     FAILURE,
     Act,
-    Held,
     accepts,
     accepts_and_cancels,
     applies_requests,
@@ -34,10 +27,10 @@ from .acts import (
     draft,
     expires,
     fails,
+    gives_back,
     gives_up,
     id_of,
     limits,
-    names,
     notes_progress,
     pauses,
     polls_elsewhere,
@@ -52,58 +45,7 @@ from .acts import (
     skips,
     snoozes,
 )
-from .party import run_alone
-
-T = TypeVar("T")
-
-HOUR = 3600 * SECOND
-
-
-class Maker:
-    """Builds a world with the operations themselves, one after the other."""
-
-    def __init__(self, connection: Connection, queries: Queries) -> None:
-        self._connection = connection
-        self._queries = queries
-        self.held: Held = {}
-        for session, lease in (("a", HOUR), ("b", HOUR), ("gone", 0), ("old", HOUR)):
-            self.run(sweep.open_session(session, lease, "here", 1, "{}"))
-        self.run(sweep.close_session("old"))
-
-    def run(self, op: Operation[T]) -> T:
-        """Run an operation with nobody beside it."""
-        return run_alone(self._connection, self._queries, op)
-
-    def accept(self, *drafts: Draft) -> None:
-        """Accept tasks in this order, each in a transaction of its own."""
-        for one in drafts:
-            self.run(accept([one]))
-
-    def lease(self, session: str, *drafts: Draft) -> list[Task]:
-        """Tasks that the session holds."""
-        self.accept(*drafts)
-        tasks = self.run(claim(session, sorted({one.queue for one in drafts}), len(drafts))).tasks
-        assert {task.id for task in tasks} == {one.id for one in drafts}
-        self.held |= {names[task.id]: task for task in tasks}
-        return tasks
-
-    def admit(self) -> None:
-        """Turn every marker into a row, without leasing anything."""
-        self.run(claim("a", ["nothing"], 1))
-
-    def kill(self, one: Draft) -> None:
-        """A dead letter."""
-        self._end(one, lambda task: fail(task, FAILURE, Retry.never(), 0.0))
-
-    def finish(self, one: Draft) -> None:
-        """A task that was done, and whose retention has passed."""
-        self._end(one, lambda task: complete(task, b"ok", retention=0.0))
-
-    def _end(self, one: Draft, decide: Callable[[Task], Change]) -> None:
-        [task] = self.lease("a", one)
-        del self.held[names[task.id]]
-        [verdict] = self.run(commit([decide(task)]))
-        assert isinstance(verdict, Applied)
+from .maker import HOUR, Maker
 
 
 @dataclass
@@ -138,10 +80,12 @@ PLAIN = World(
         accepts(draft("n1"), draft("n2")),
         accepts(draft("l1"), again=True),
         accepts(draft("h1"), again=True),
+        accepts(draft("x1"), again=True),
         claims("a", ["q"]),
         claims("b", ["q"]),
         claims("b", ["q"], 1),
         claims("gone", ["q"]),
+        gives_back("a"),
         completes("l1"),
         completes("l2"),
         fails("l1"),
@@ -199,6 +143,7 @@ KEYED = World(
         claims("b", ["k"], 1),
         polls_elsewhere("b"),
         claims("gone", ["k"]),
+        gives_back("a"),
         completes("b1"),
         completes("g1"),
         fails("b1"),
@@ -331,6 +276,7 @@ LIMITED = World(
         accepts(draft("a1", "m"), draft("a2", "m", key="other")),
         claims("a", ["m"]),
         claims("b", ["m"]),
+        gives_back("a"),
         completes("m1"),
         completes("h1"),
         fails("m1"),

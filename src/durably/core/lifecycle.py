@@ -84,6 +84,8 @@ def release(task: Task, *, started: bool) -> Change:
 
 def put_back(task: Task, delay: float) -> Change:
     """The worker does not know this task's name: give it back uncharged, for one that does."""
+    if task.cancel is not None:
+        return _ended(task, State.CANCELLED, task.cancel)
     return _waits(task, micros(delay), spent=max(task.spent - 1, 0))
 
 
@@ -144,7 +146,7 @@ def spoil(task: Task, failure: Failure) -> Change:
 
 def resume(task: Task) -> Change:
     """The head of a paused key may try again: a new cycle begins."""
-    return _waits(task, 0, spent=0, crashes=0)
+    return _waits(task, 0, spent=0, crashes=0, alone=False)
 
 
 def _waits(
@@ -154,7 +156,7 @@ def _waits(
     attempt: Attempt | None = None,
     spent: int | None = None,
     crashes: int | None = None,
-    alone: bool = False,
+    alone: bool | None = None,
     rejoin: bool = False,
 ) -> Change:
     """It goes back to wait: in its key where it stands, behind the others of its key, or for itself."""
@@ -168,7 +170,7 @@ def _waits(
         state,
         task.spent if spent is None else spent,
         task.crashes if crashes is None else crashes,
-        alone=alone,
+        alone=bool(task.alone) if alone is None else alone,
         due_in=due_in,
         rejoin=rejoin,
         attempt=attempt,

@@ -31,14 +31,21 @@ class Claims:
         self._floors: dict[Range, int] = {}
         self._count = 0
         self._asleep = False
-        self.in_doubt = False
-        """Whether a claim was sent whose answer never came: it may have leased something."""
+        self._in_doubt = False
+        self._checked_at = 0.0
 
     def forget(self) -> None:
         """A new session begins."""
         self._floors.clear()
         self._asleep = False
-        self.in_doubt = False
+        self._in_doubt = False
+
+    def doubtful(self, session: Session, now: float) -> bool:
+        """Whether to ask what the session holds: a claim had no answer, or it was long ago.
+
+        A claim that was given up for lost may reach the store later than the question that followed it.
+        """
+        return self._in_doubt or now - self._checked_at > session.lease
 
     async def claim(self, session: Session, room: int, *, fresh: bool, alone: bool = False) -> Claim | None:
         """Claim up to `room` tasks; None when no answer came. A fresh look begins below every floor."""
@@ -50,21 +57,22 @@ class Claims:
             found = await self._store.arun(claim(session.id, queues, room, floors=floors, alone=alone))
         except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)
-            self.in_doubt = True
+            self._in_doubt = True
             return None
         self._floors.update(found.floors)
         if fresh and not found.tasks:
             self._floors.clear()
         return found
 
-    async def orphans(self, session: Session, known: set[str]) -> list[Task] | None:
+    async def orphans(self, session: Session, known: set[str], now: float) -> list[Task] | None:
         """What a claim without an answer had leased: held by the session, and not known to its worker."""
         try:
             leased = await self._store.arun(held(session.id))
         except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)
             return None
-        self.in_doubt = False
+        self._in_doubt = False
+        self._checked_at = now
         return [task for task in leased if task.id not in known]
 
     async def someone_waits_alone(self) -> bool:

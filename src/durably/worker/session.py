@@ -28,6 +28,10 @@ class Session:
         self._acknowledged = now
         self._reachable_since = now
 
+    def opened(self, now: float) -> None:
+        """The store has answered that the session is there: from now on it is known to be in reach."""
+        self._reachable_since = now
+
     def acknowledge(self, sent: float, now: float) -> None:
         """A beat that was sent at `sent` was answered. After a gap, what others did meanwhile is not judged at once."""
         if now - self._acknowledged > self.lease / 2:

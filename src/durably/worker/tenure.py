@@ -79,6 +79,7 @@ class Tenure:
             op = open_session(session.id, micros(session.lease), socket.gethostname(), os.getpid(), self._described())
             try:
                 await self._engine.store.arun(op)
+                session.opened(self._engine.clock.monotonic())
                 break
             except StoreUnavailable as error:
                 if stopping.is_set() or not beating:
@@ -92,7 +93,7 @@ class Tenure:
         if beating:
             now = self._engine.clock.monotonic
             self._beating = self._make_heartbeat(
-                self._engine.store, session, self._options.heartbeat, self.pulse, now, self._tell_loop
+                self._engine.store, session, self._options.heartbeat, self.pulse, now, lambda: self._tell_loop(session)
             )
             self._beating.start()
 
@@ -122,13 +123,15 @@ class Tenure:
         if self._beating is not None:
             self._beating.stop()
 
-    def _tell_loop(self) -> None:
+    def _tell_loop(self, session: Session) -> None:
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._note_lost)
+            self._loop.call_soon_threadsafe(self._note_lost, session)
 
-    def _note_lost(self) -> None:
-        self.lost.set()
-        self._on_lost()
+    def _note_lost(self, session: Session) -> None:
+        """The news may be late: what was lost may not be the session that is held now."""
+        if session is self._session:
+            self.lost.set()
+            self._on_lost()
 
     def _described(self) -> str:
         told = {

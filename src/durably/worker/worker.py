@@ -215,7 +215,7 @@ class Worker:
         while not self._stopping.is_set():
             if self._tenure.lost.is_set():
                 await self._renew()
-            if not await self._room() or not await self._settle_doubt():
+            if not await self._settle_doubt() or not await self._room():
                 continue
             found = await self._claim(fresh=empty == 1)
             if found is None:
@@ -293,10 +293,11 @@ class Worker:
             self._reporter.add(Report(task, lambda one: lifecycle.release(one, started=False), "released"))
 
     async def _settle_doubt(self) -> bool:
-        """After a claim without an answer: give back what it leased and nobody here knows of."""
-        if not self._claims.in_doubt:
+        """Give back what a claim leased whose answer never came; now and then, look whether there is such."""
+        if not self._claims.doubtful(self._current, self._now()):
             return True
-        orphans = await self._claims.orphans(self._current, self._running.ids | self._reporter.unsettled)
+        known = self._running.ids | self._reporter.unsettled
+        orphans = await self._claims.orphans(self._current, known, self._now())
         if orphans is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
             return False

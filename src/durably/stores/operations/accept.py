@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from durably.core.ids import partition_of
-from durably.core.task import Draft, Scope, split_queue
+from durably.core.task import Draft, Scope, restore, split_queue
 from durably.errors import Conflict, RetryTransaction
 from durably.stores.statement import Operation, Queries, Steps, operation
 
@@ -21,7 +21,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     existing: bool = False
 
 
-def insert(q: Queries, drafts: Sequence[Draft], again: bool = False) -> Steps[list[str]]:
+def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[list[str]]:
     """Insert the drafts in their order; the queues that someone sleeps on are answered."""
     rows = yield q.each(
         "insert_tasks",
@@ -42,7 +42,6 @@ def insert(q: Queries, drafts: Sequence[Draft], again: bool = False) -> Steps[li
         [d.unique_scope for d in drafts],
         [d.unique_key for d in drafts],
         [partition_of(d.id) for d in drafts],
-        [again] * len(drafts),
     )
     return [row[0] for row in rows]
 
@@ -60,19 +59,23 @@ def _accept(q: Queries, drafts: Sequence[Draft], again: bool) -> Steps[list[Acce
         answers = yield from _settle_unique(q, unique)
     wanted = [draft for draft in drafts if draft.id not in answers]
     if wanted:
-        yield from insert(q, wanted, again)
-    if again:
-        yield from _let_rest(q, [draft.id for draft in wanted])
+        yield from insert(q, wanted)
+    if again or unique:
+        yield from _let_rest(q, [draft.id for draft in wanted if again or draft.unique_scope is not None])
     return [answers.get(draft.id) or Accepted(draft.id) for draft in drafts]
 
 
 def _let_rest(q: Queries, ids: list[str]) -> Steps[None]:
-    """What has ended since the first try stays ended, and holds no unique key again."""
+    """What has ended, or begun, since an earlier try stays so, and takes no unique key again."""
     rows = yield q("ended", ids)
     ended = [row[0] for row in rows]
     if ended:
         yield q("forget_revived", ended)
         yield q("free_unique", ended, [Scope.LIVE.value, Scope.WAITING.value])
+    rows = yield q("live", [task_id for task_id in ids if task_id not in ended])
+    begun = [task.id for task in map(restore, rows) if task.attempt > 0]
+    if begun:
+        yield q("free_unique", begun, [Scope.WAITING.value])
 
 
 def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[dict[str, Accepted | Conflict]]:

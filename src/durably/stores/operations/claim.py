@@ -206,7 +206,7 @@ def _claim_lines(
         served = Counter((task.queue, task.gate or "") for task in found)
         taken += found
         idle |= {line for line in shares if not served[line] and lanes[line[0]].cutoff < FOREVER}
-        hungry = [line for line, share in shares.items() if served[line] == share]
+        hungry = [line for line in hungry if line not in shares or served[line] == shares[line]]
     if lines:
         yield from _settle_lines(q, lines, keeper, idle)
     return taken

@@ -261,8 +261,11 @@ SELECT queue, ?1::text FROM unnest(?2::text[]) AS d(queue)
 DELETE FROM durably.sleepers WHERE session = ?1::text
 
 -- :next_due
--- When the next delayed task falls due, when the next key or line does, and what time it is.
+-- When the next delayed task falls due, when the next key or line will, and what time it is. What is already due was
+-- seen by the claim before, and could not be taken.
 SELECT (SELECT min(ready_at) FROM durably.tasks WHERE state = 'delayed'),
-       least((SELECT min(ready_at) FROM durably.keys WHERE state = 'ready' AND queue = ANY(?1::text[])),
-             (SELECT min(ready_at) FROM durably.lines WHERE queue = ANY(?1::text[]))),
+       least((SELECT min(ready_at) FROM durably.keys
+               WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at > (SELECT durably.now())),
+             (SELECT min(ready_at) FROM durably.lines
+               WHERE queue = ANY(?1::text[]) AND ready_at > (SELECT durably.now()))),
        (SELECT durably.now())

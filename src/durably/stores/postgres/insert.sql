@@ -1,14 +1,15 @@
 -- Accepting tasks. A caller's transaction runs these too: they insert, and lock no row that a worker writes.
 
 -- :insert_tasks
--- One row per draft, in the given order; a marker for each that must wait its turn; a hint to whoever sleeps.
+-- One row per draft, in the given order, unless it is known already: a request that was given up for lost may still
+-- arrive when its task, sent again, has long ended. A marker for each that must wait its turn; a hint to whoever sleeps.
 WITH draft AS (
     SELECT d.*, (SELECT durably.now()) AS now
       FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bytea[], ?5::int[], ?6::bigint[], ?7::bigint[], ?8::text[],
                   ?9::text[], ?10::text[], ?11::bytea[], ?12::text[], ?13::boolean[], ?14::bigint[], ?15::text[],
-                  ?16::text[], ?17::int[], ?18::boolean[]) WITH ORDINALITY
+                  ?16::text[], ?17::int[]) WITH ORDINALITY
         AS d(id, name, queue, payload, priority, due_in, at, key, policy, gate, options, tags, once, expires_in,
-             unique_scope, unique_key, partition, again, position)
+             unique_scope, unique_key, partition, position)
      ORDER BY position
 ), accepted AS (
     INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
@@ -20,7 +21,7 @@ WITH draft AS (
                 WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END,
            name, queue, key, policy, gate, payload, options, tags, unique_scope, unique_key
       FROM draft
-     WHERE NOT again OR NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = draft.id::uuid)
+     WHERE NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = draft.id::uuid)
         ON CONFLICT DO NOTHING
     RETURNING queue, key, gate, priority, state, alone, ready_at
 ), marked AS (

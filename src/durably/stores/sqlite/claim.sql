@@ -198,6 +198,8 @@ DELETE FROM durably_unique_keys
 SELECT (SELECT min(ready_at) FROM durably_tasks WHERE state = 'delayed'),
        (SELECT min(ready_at)
           FROM (SELECT min(ready_at) AS ready_at FROM durably_keys
-                 WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
-                UNION ALL SELECT min(ready_at) FROM durably_lines WHERE queue IN (SELECT value FROM json_each(?1)))),
+                 WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) AND ready_at > :now
+                UNION ALL
+                SELECT min(ready_at) FROM durably_lines
+                 WHERE queue IN (SELECT value FROM json_each(?1)) AND ready_at > :now)),
        :now

@@ -10,7 +10,7 @@ SELECT ?1, 0, :now, max(coalesce(?7, :now + ?6), :now), :now + ?14, 0, ?17, ?5, 
        CASE WHEN coalesce(?7, :now + ?6) > :now THEN 'delayed'
             WHEN ?8 IS NULL AND ?10 IS NULL THEN 'ready' ELSE 'blocked' END,
        ?2, ?3, ?8, ?9, ?10, ?4, ?11, ?12, ?15, ?16
- WHERE NOT ?18 OR NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1);
+ WHERE NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1);
 INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
 SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
 

@@ -1,0 +1,165 @@
+"""Runs a scenario: lets everything happen that it says, then waits for everything to end, and reckons up."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from durably.core.explain import explain
+from durably.stores.operations.control import set_limit
+from durably.stores.operations.read import evidence
+from durably.testing.simulation.loop import Deadlock
+from durably.testing.simulation.people import People
+from durably.testing.simulation.rest import Rest
+from durably.testing.simulation.scenario import HORIZON, Outage, Scenario
+from durably.testing.simulation.snapshot import Snapshot
+from durably.testing.simulation.stage import Stage
+from durably.testing.simulation.workers import Post
+from durably.testing.simulation.world import Tamper, World, repeatable
+
+PATIENCE = 120.0
+"""Virtual seconds within which everything must end once nothing is disturbed any more."""
+BUSY = 60.0
+"""Operations per second that a worker with nothing to do may send at most."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a simulation went."""
+
+    scenario: Scenario
+    violations: list[str]
+    trace: list[str]
+    operations: int
+    seconds: float
+    """In virtual time."""
+
+    @property
+    def seed(self) -> int:
+        return self.scenario.seed
+
+
+class Director:
+    """One simulation, from the first boot to the reckoning."""
+
+    def __init__(self, scenario: Scenario, tamper: Tamper | None = None) -> None:
+        self.world = World(scenario, tamper)
+        self._scenario = scenario
+        self._watcher = self.world.watcher
+        stage = Stage(self.world)
+        self._people = People(self.world, stage)
+        self._posts = [Post(self.world, stage, index, crew) for index, crew in enumerate(scenario.crews)]
+
+    def run(self) -> Outcome:
+        """The whole simulation."""
+        world = self.world
+        with repeatable(world):
+            try:
+                world.loop.run_until_complete(self._until_failed())
+            except Deadlock as deadlock:
+                world.complain(str(deadlock))
+            seconds = round(world.loop.time(), 3)
+            world.bury()
+        return Outcome(self._scenario, world.violations, world.trace.lines, world.network.operations, seconds)
+
+    async def _until_failed(self) -> None:
+        performing = asyncio.create_task(self._perform())
+        await asyncio.wait([performing, self.world.failed], return_when=asyncio.FIRST_COMPLETED)
+        if performing.done():
+            performing.result()
+
+    async def _perform(self) -> None:
+        await self._disturb()
+        self._trace("nothing more is disturbed")
+        for post in self._posts:
+            post.enlighten()
+        if not await self._come_to_rest(held_back):
+            return
+        if self._watcher.now.tasks:
+            await self._idle()
+        await self._people.open_queues()
+        if not await self._come_to_rest(lambda _: set()):
+            return
+        await self._tidied()
+        await asyncio.gather(*(post.close() for post in self._posts))
+        for complaint in Rest(self._scenario, self.world.ledger, self._watcher, self.world.trace).complaints():
+            self.world.complain(complaint)
+
+    def _trace(self, what: str) -> None:
+        self.world.trace.say("director", what)
+
+    async def _disturb(self) -> None:
+        """Everything that the scenario says, until its end; then the weather is calm and everyone goes on."""
+        scenario, people = self._scenario, self._people
+        for limit in scenario.limits:
+            self.world.store.run(set_limit(limit.gate, limit.concurrency, limit.rate, limit.burst))
+        for post in self._posts:
+            post.boot()
+        agenda: list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]] = [
+            *((at, functools.partial(people.enqueue, play)) for play in scenario.plays for at in play.at),
+            *((cancel.at, functools.partial(people.cancel, cancel)) for cancel in scenario.cancels),
+            *((order.at, functools.partial(people.order, order)) for order in scenario.orders),
+            *((blow.at, functools.partial(self._posts[blow.worker].strike, blow)) for blow in scenario.blows),
+            *((outage.at, functools.partial(self._outage, outage)) for outage in scenario.outages),
+        ]
+        doing = [asyncio.create_task(_later(at, what)) for at, what in agenda]
+        await asyncio.sleep(HORIZON)
+        self.world.network.calm = True
+        await asyncio.gather(*doing)
+
+    async def _outage(self, outage: Outage) -> None:
+        self.world.trace.say("network", "nobody reaches the store")
+        self.world.network.down = True
+        await asyncio.sleep(outage.lasting)
+        self.world.network.down = False
+        self.world.trace.say("network", "the store is back")
+
+    async def _come_to_rest(self, excused: Callable[[Snapshot], set[str]]) -> bool:
+        """Wait until nothing is live but what is excused; keys that wait for a person get one."""
+        until = self.world.loop.time() + PATIENCE
+        while waiting := self._watcher.now.tasks.keys() - excused(self._watcher.now):
+            if self.world.loop.time() > until:
+                for task in sorted(waiting, key=self.world.trace.called):
+                    facts = self.world.store.run(evidence(task))
+                    why = explain(facts).sentence if facts is not None else "It is gone."
+                    self.world.complain(f"{self.world.trace.called(task)} does not come to an end. {why}")
+                return False
+            await self._people.unpause_keys()
+            await asyncio.sleep(0.5)
+        return True
+
+    async def _idle(self) -> None:
+        """Nothing can be done: the workers must not wear out the store."""
+        before = self.world.network.operations
+        await asyncio.sleep(3.0)
+        rate = (self.world.network.operations - before) / 3.0 / len(self._posts)
+        if rate > BUSY:
+            self.world.complain(f"each worker sends {rate:.0f} operations a second although nothing can be done")
+
+    async def _tidied(self) -> None:
+        """Give the workers the time to sweep up after the last task."""
+        for _ in range(int(2 * self._scenario.lease) + 5):
+            now = self._watcher.look()
+            left = self._watcher.left_behind(now)
+            if not (left or now.turns or now.keys or now.lines or now.permits or now.cancels):
+                break
+            await asyncio.sleep(1.0)
+
+
+def held_back(now: Snapshot) -> set[str]:
+    """The tasks that need not end while some queues are paused or draining, and those behind them in their keys."""
+    held = set()
+    for row in now.tasks.values():
+        state, cutoff = now.queues.get(row.queue, ("active", None))
+        if state == "paused" or (cutoff is not None and row.created_at > cutoff):
+            held.add(row.id)
+    keys = {now.tasks[task].turn for task in held} - {None}
+    return held | {row.id for row in now.tasks.values() if row.turn in keys}
+
+
+async def _later(at: float, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await asyncio.sleep(at)
+    await what()

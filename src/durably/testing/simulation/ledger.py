@@ -1,0 +1,72 @@
+"""What really happened, kept outside the store: what was promised to callers, and every attempt that ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from durably.observe.events import Event
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """A caller was told that its call is accepted, as this task."""
+
+    number: int
+    task: str
+
+
+class Execution(msgspec.Struct):
+    """One attempt that a handler really began."""
+
+    number: int
+    task: str
+    attempt: int
+    token: int
+    key: tuple[str, str] | None
+    worker: str
+    started: float
+    ended: float | None = None
+    ending: str = "running"
+    spawned: str | None = None
+    alone: bool = False
+    """Whether it was on its last crash life."""
+    fresh: bool = True
+    """Whether its worker was neither stopped nor blocked when it began."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An event that a worker emitted, and when."""
+
+    at: float
+    worker: str
+    event: Event
+
+
+class Ledger:
+    """Lists, in the order in which things happened."""
+
+    def __init__(self) -> None:
+        self.promises: list[Promise] = []
+        self.unsure: list[int] = []
+        """Numbers of calls whose caller saw an error and cannot know."""
+        self.executions: list[Execution] = []
+        self.told: list[Told] = []
+        self.cancelled: dict[str, float] = {}
+        """Tasks that a caller was told would never run, and when it was told."""
+        self.resumed: set[tuple[str, str]] = set()
+        """Keys that a person let go on, with a new budget for their heads."""
+        self.letters: list[dict[str, Any]] = []
+        """What the dead-letter hook was called with."""
+
+    def of(self, task: str) -> list[Execution]:
+        """The attempts of a task that really began."""
+        return [execution for execution in self.executions if execution.task == task]
+
+    def running(self) -> list[Execution]:
+        """The attempts that have not ended, as far as the outside can know."""
+        return [execution for execution in self.executions if execution.ended is None]
+
+    def events(self, task: str, *kinds: str) -> list[Told]:
+        """What workers said about a task."""
+        return [told for told in self.told if told.event.task == task and told.event.kind in kinds]

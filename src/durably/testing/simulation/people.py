@@ -1,0 +1,109 @@
+"""People: those who enqueue and cancel, and the operator. They learn only what the network lets through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+
+from durably.client.handle import Cancellation, Handle
+from durably.client.operators import Dead, Keys, Queues
+from durably.errors import Conflict, DurablyError, StoreUnavailable
+from durably.stores.operations.accept import request_cancel
+from durably.stores.operations.control import set_limit
+from durably.testing.simulation.ledger import Promise
+from durably.testing.simulation.scenario import QUEUES, Cancel, Order, Play
+from durably.testing.simulation.stage import Stage
+from durably.testing.simulation.world import World
+
+
+class People:
+    """Everyone who is not a worker, in one process that never dies."""
+
+    def __init__(self, world: World, stage: Stage) -> None:
+        self._world = world
+        self._ledger = world.ledger
+        self._trace = world.trace
+        self._chance = world.source("people")
+        process = world.process("client")
+        self._engine = world.engine(process)
+        self._definitions = stage.declare(self._engine, process, rare=True)
+        self._keys = Keys(self._engine)
+        self._queues = Queues(self._engine)
+
+    async def enqueue(self, play: Play) -> None:
+        """Make the call."""
+        definition = self._definitions["rare" if play.rare else "perform"]
+        self._trace.say("client", f"enqueues #{play.number}")
+        try:
+            handle = await definition.using(**play.options).aenqueue(play.number)
+        except Conflict:
+            self._trace.say("client", f"#{play.number} is refused: its unique key belongs to another")
+        except StoreUnavailable as error:
+            self._ledger.unsure.append(play.number)
+            self._trace.say("client", f"cannot know whether #{play.number} was accepted: {error}")
+        else:
+            self._ledger.promises.append(Promise(play.number, handle.id))
+            known = " (it was there already)" if handle.existing else ""
+            self._trace.say("client", f"#{play.number} is accepted as {self._trace.called(handle.id)}{known}")
+
+    async def cancel(self, cancel: Cancel) -> None:
+        """Cancel what has been accepted of this number by now."""
+        for task in {promise.task: None for promise in self._ledger.promises if promise.number == cancel.number}:
+            called = self._trace.called(task)
+            with contextlib.suppress(StoreUnavailable):
+                if cancel.request:
+                    self._trace.say("client", f"asks for the cancellation of {called}")
+                    await self._engine.store.arun(request_cancel([task], "cancelled by request"))
+                    continue
+                self._trace.say("client", f"cancels {called}")
+                answer = await Handle(self._engine, task).acancel("cancelled directly")
+                self._trace.say("client", f"the cancellation of {called} answers: {answer}")
+                if answer == Cancellation.CANCELLED:
+                    self._ledger.cancelled[task] = self._world.loop.time()
+
+    async def order(self, order: Order) -> None:
+        """Do what an operator does, and take it back after a while."""
+        what = f"{order.kind} {order.limit.gate if order.limit else order.queue} {order.key}".rstrip()
+        with contextlib.suppress(StoreUnavailable):
+            self._trace.say("operator", f"orders: {what}")
+            match order.kind:
+                case "limit":
+                    assert order.limit is not None
+                    limit = order.limit
+                    await self._engine.store.arun(set_limit(limit.gate, limit.concurrency, limit.rate, limit.burst))
+                    return
+                case "replay":
+                    await Dead(self._engine).areplay(queue=order.queue)
+                    return
+                case "pause queue":
+                    await self._queues.apause(order.queue)
+                case "drain queue":
+                    await self._queues.adrain(order.queue)
+                case "pause key":
+                    await self._keys.apause(order.queue, order.key)
+            if math.isinf(order.lasting):
+                return
+            await asyncio.sleep(order.lasting)
+            self._trace.say("operator", f"takes back: {what}")
+            if order.kind == "pause key":
+                await self._unpause(order.queue, order.key)
+            else:
+                await self._queues.aresume(order.queue)
+
+    async def open_queues(self) -> None:
+        """Let every queue be claimed from again."""
+        for queue in QUEUES:
+            await self._queues.aresume(queue)
+
+    async def unpause_keys(self) -> None:
+        """Decide about every key that waits for a person."""
+        for key in await self._keys.alist(state="paused"):
+            await self._unpause(key.queue, key.key)
+
+    async def _unpause(self, queue: str, key: str) -> None:
+        skip = self._chance.random() < 0.3
+        self._trace.say("operator", f"{'skips the head of' if skip else 'resumes'} the key {queue}/{key}")
+        self._ledger.resumed.add((queue, key))
+        with contextlib.suppress(DurablyError):
+            await (self._keys.askip(queue, key) if skip else self._keys.aresume(queue, key))
