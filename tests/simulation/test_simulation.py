@@ -1,4 +1,4 @@
-"""The production worker in virtual time: two hundred seeds of faults, the same story for the same seed, and it bites."""
+"""The production worker in virtual time: two hundred seeds of faults, one story for one seed, and it bites."""
 
 from __future__ import annotations
 

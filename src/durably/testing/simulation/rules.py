@@ -387,7 +387,8 @@ class Watcher:
                 self._awaited[place] = was.head
             if waits and place in self._awaited and self._awaited[place] not in commit.after.tasks:
                 what = "paused" if key.state == "paused" else "waiting"
-                yield f"the key {'/'.join(place)} is {what} for {self._trace.called(self._awaited[place])}, which is gone"
+                whom = self._trace.called(self._awaited[place])
+                yield f"the key {'/'.join(place)} is {what} for {whom}, which is gone"
         for place in self._awaited.keys() - commit.after.keys.keys():
             del self._awaited[place]
 
