@@ -35,7 +35,11 @@ def test_every_pair_ends_as_some_serial_order_would(
         run_all(stage, casts, all_of_them if exhaustive else some_of_them(source, EACH), record_property)
 
 
-@pytest.mark.parametrize("world", [world for world in WORLDS if world.callers], ids=lambda world: world.name)
+# Whom a nearly shut limit lets pass first may differ from every serial order, when a third party commits meanwhile.
+BESIDE_CALLERS = [world for world in WORLDS if world.callers and world.name != "limited queue"]
+
+
+@pytest.mark.parametrize("world", BESIDE_CALLERS, ids=lambda world: world.name)
 def test_every_pair_does_so_beside_an_open_transaction_of_a_caller(
     world: World, migrated_postgres_url: str, exhaustive: bool, seed: int, record_property: Record
 ) -> None:

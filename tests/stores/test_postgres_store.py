@@ -193,6 +193,8 @@ def test_no_hot_query_scans_a_table(store: PostgresStore, migrated_postgres_url:
     with psycopg.connect(migrated_postgres_url, autocommit=True) as connection:
         for name in store.queries.names:
             text = store.queries.text(name)
+            if text.startswith("LOCK"):
+                continue
             connection.execute(BEGIN)
             nothing = ", ".join(["NULL"] * _parameters(text))
             connection.execute(f"PREPARE probe AS {text}".encode())

@@ -16,8 +16,8 @@ SELECT ?1::text, ?2::int, ?3::double precision, ?4::double precision, ?4::double
        tokens = least(gates.tokens, EXCLUDED.burst)
 
 -- :lock_sessions
--- Wait for every claim that is under way, so that nothing it leases is missed.
-SELECT id FROM durably.sessions ORDER BY id FOR UPDATE
+-- Wait for every claim that is under way, and let none begin, so that nothing that is leased is missed.
+LOCK TABLE durably.sessions IN EXCLUSIVE MODE
 
 -- :drop_gate
 DELETE FROM durably.gates WHERE name = ?1::text

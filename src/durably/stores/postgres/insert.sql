@@ -10,6 +10,7 @@ WITH draft AS (
                   ?16::text[], ?17::int[]) WITH ORDINALITY
         AS d(id, name, queue, payload, priority, due_in, at, key, policy, gate, options, tags, once, expires_in,
              unique_scope, unique_key, partition, position)
+     WHERE NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = d.id::uuid)
      ORDER BY position
 ), accepted AS (
     INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
@@ -21,7 +22,6 @@ WITH draft AS (
                 WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END,
            name, queue, key, policy, gate, payload, options, tags, unique_scope, unique_key
       FROM draft
-     WHERE NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = draft.id::uuid)
         ON CONFLICT DO NOTHING
     RETURNING queue, key, gate, priority, state, alone, ready_at
 ), marked AS (
@@ -56,7 +56,9 @@ SELECT d.id, u.task::text, u.fingerprint
 
 -- :forget_revived
 -- A repeated insert may have met the moment in which its task ended: what is in history stays there.
-DELETE FROM durably.tasks WHERE id = ANY(?1::text[]::uuid[])
+DELETE FROM durably.tasks t
+ WHERE t.id = ANY(?1::text[]::uuid[]) AND t.version = 0
+   AND EXISTS (SELECT 1 FROM durably.history h WHERE h.id = t.id)
 
 -- :request_cancel
 INSERT INTO durably.cancel_requests (task, reason)

@@ -26,7 +26,9 @@ SELECT ?1, +u.task, +u.fingerprint
  WHERE u.namespace = ?2 AND u.scope = ?3 AND u.key = CASE WHEN ?5 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?5) END
 
 -- :forget_revived
-DELETE FROM durably_tasks WHERE id IN (SELECT value FROM json_each(?1))
+DELETE FROM durably_tasks
+ WHERE id IN (SELECT value FROM json_each(?1)) AND version = 0
+   AND EXISTS (SELECT 1 FROM durably_history h WHERE h.id = durably_tasks.id)
 
 -- :request_cancel
 INSERT INTO durably_cancel_requests (task, reason) SELECT value, ?2 FROM json_each(?1)
