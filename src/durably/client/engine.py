@@ -107,13 +107,13 @@ class Engine:
         """Accept the drafts, in the caller's transaction if one is given."""
         if within is None:
             return self._told(drafts, self._intake.submit(drafts))
-        return self._told(drafts, self.store.caller(within).run(accept(drafts)))
+        return self._told(drafts, self.store.caller(within).run(accept(drafts, fresh=True)))
 
     async def aaccept(self, drafts: Sequence[Draft], within: Any) -> Answers:
         """The asynchronous twin."""
         if within is None:
             return self._told(drafts, await self._intake.asubmit(drafts))
-        return self._told(drafts, await self.store.caller(within).arun(accept(drafts)))
+        return self._told(drafts, await self.store.caller(within).arun(accept(drafts, fresh=True)))
 
     def accept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
         """Accept any number of drafts in batches; no more than one batch is in memory."""

@@ -46,13 +46,18 @@ def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[list[str]]:
     return [row[0] for row in rows]
 
 
-def accept(drafts: Sequence[Draft], again: bool = False) -> Operation[list[Accepted | Conflict]]:
-    """Accept every draft, or say for each why not. With `again`, a first try may have landed unseen."""
+def accept(
+    drafts: Sequence[Draft], again: bool = False, *, fresh: bool = False
+) -> Operation[list[Accepted | Conflict]]:
+    """Accept every draft, or say for each why not. With `again`, a first try may have landed unseen.
+
+    Drafts that are `fresh` are sent once only, as in a caller's transaction, which needs no rights but to insert.
+    """
     single = not again and all(draft.unique_scope is None for draft in drafts)
-    return Operation("accept", lambda q: _accept(q, drafts, again), single=single)
+    return Operation("accept", lambda q: _accept(q, drafts, again, fresh), single=single)
 
 
-def _accept(q: Queries, drafts: Sequence[Draft], again: bool) -> Steps[list[Accepted | Conflict]]:
+def _accept(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[list[Accepted | Conflict]]:
     unique = [draft for draft in drafts if draft.unique_scope is not None]
     answers: dict[str, Accepted | Conflict] = {}
     if unique:
@@ -60,7 +65,7 @@ def _accept(q: Queries, drafts: Sequence[Draft], again: bool) -> Steps[list[Acce
     wanted = [draft for draft in drafts if draft.id not in answers]
     if wanted:
         yield from insert(q, wanted)
-    if again or unique:
+    if again or (unique and not fresh):
         yield from _let_rest(q, [draft.id for draft in wanted if again or draft.unique_scope is not None])
     return [answers.get(draft.id) or Accepted(draft.id) for draft in drafts]
 
