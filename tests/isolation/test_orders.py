@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from .acts import arrives_and_claims, limits
+from durably.core.change import Applied
+from durably.core.lifecycle import complete
+from durably.stores.operations.claim import claim
+from durably.stores.operations.commit import commit
+from durably.stores.operations.read import get
+from durably.stores.postgres.store import PostgresStore
+
+from .acts import accepts, arrives_and_claims, completes, draft, id_of, limits
 from .arena import Cast, all_of_them, arena, cast, trial
-from .party import Party
-from .schedule import scripted
+from .maker import Maker
+from .party import Party, connect
+from .schedule import run, scripted
 from .worlds import LAST, PLAIN, RATES, REQUESTS, UNIQUE, World
 
 
@@ -31,6 +39,32 @@ def test_a_waiting_task_does_not_expire_while_a_claim_makes_it_the_head_of_a_new
 
 def test_a_repeated_acceptance_does_not_revive_a_task_that_ends_meanwhile(migrated_postgres_url: str) -> None:
     holds(migrated_postgres_url, PLAIN, cast(PLAIN, "accept l1 again", "complete l1"))
+
+
+def test_a_late_first_request_does_not_revive_a_task_that_may_run_only_once(migrated_postgres_url: str) -> None:
+    holds(migrated_postgres_url, PLAIN, Cast(accepts(draft("l1", once=True)), completes("l1")))
+
+
+def test_a_task_that_a_late_first_request_brought_back_ends_and_harms_nobody(migrated_postgres_url: str) -> None:
+    queries = PostgresStore(migrated_postgres_url).queries
+    with connect(migrated_postgres_url, "observer") as observer:
+        make = Maker(observer, queries)
+        make.lease("a", draft("late"))
+        worker, client = (Party(migrated_postgres_url, queries, name) for name in ("worker", "client"))
+        worker.begin(lambda: completes("late").start(make.held), None)
+        client.begin(lambda: accepts(draft("late")).start(make.held), None)
+        trace = run([worker, client], observer, scripted([("worker", "end_tasks"), ("client", "end")]))
+        worker.close()
+        client.close()
+        assert ("client", "worker") in trace.blocked_by
+        make.accept(draft("other"))
+
+        tasks = make.run(claim("a", ["q"], 10)).tasks
+        verdicts = make.run(commit([complete(task, b"again") for task in tasks]))
+
+        assert [task.id for task in tasks] == [id_of("late"), id_of("other")]
+        assert all(isinstance(verdict, Applied) for verdict in verdicts)
+        assert [(task.id, task.state) for task in make.run(get([id_of("late")]))] == [(id_of("late"), "done")]
 
 
 def test_a_repeated_acceptance_does_not_take_the_unique_key_of_a_task_that_has_ended(

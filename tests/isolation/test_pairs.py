@@ -35,8 +35,7 @@ def test_every_pair_ends_as_some_serial_order_would(
         run_all(stage, casts, all_of_them if exhaustive else some_of_them(source, EACH), record_property)
 
 
-# Whom a nearly shut limit lets pass first may differ from every serial order, when a third party commits meanwhile.
-BESIDE_CALLERS = [world for world in WORLDS if world.callers and world.name != "limited queue"]
+BESIDE_CALLERS = [world for world in WORLDS if world.callers]
 
 
 @pytest.mark.parametrize("world", BESIDE_CALLERS, ids=lambda world: world.name)

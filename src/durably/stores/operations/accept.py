@@ -53,7 +53,7 @@ def accept(
 
     Drafts that are `fresh` are sent once only, as in a caller's transaction, which needs no rights but to insert.
     """
-    single = not again and all(draft.unique_scope is None for draft in drafts)
+    single = not again and not any(_needs_care(draft) for draft in drafts)
     return Operation("accept", lambda q: _accept(q, drafts, again, fresh), single=single)
 
 
@@ -65,9 +65,16 @@ def _accept(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> St
     wanted = [draft for draft in drafts if draft.id not in answers]
     if wanted:
         yield from insert(q, wanted)
-    if again or (unique and not fresh):
-        yield from _let_rest(q, [draft.id for draft in wanted if again or draft.unique_scope is not None])
+    if not fresh:
+        doubtful = [draft.id for draft in wanted if again or _needs_care(draft)]
+        if doubtful:
+            yield from _let_rest(q, doubtful)
     return [answers.get(draft.id) or Accepted(draft.id) for draft in drafts]
+
+
+def _needs_care(draft: Draft) -> bool:
+    """Whether it must not come back even if this request arrives after its task, sent again, has ended."""
+    return draft.once or draft.unique_scope is not None
 
 
 def _let_rest(q: Queries, ids: list[str]) -> Steps[None]:

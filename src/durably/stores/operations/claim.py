@@ -5,19 +5,19 @@ Lock order: gates, then keys, then tasks. What is neither keyed nor limited cost
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from durably.core.limits import Allowance, Gate, allowance, refilled
 from durably.core.moment import FOREVER, SECOND
 from durably.core.task import Scope, State, Task, restore
 from durably.stores.operations.commit import settle_cancel_requests
+from durably.stores.operations.desk import Desk, Lane
+from durably.stores.operations.gatekeeper import lock_gates, settle_gates
+from durably.stores.operations.lines import Head, claim_lines, line_heads
 from durably.stores.statement import Queries, Steps, operation
 
-PRIORITIES = range(9, -1, -1)
 FLOOR_MARGIN = 2 * SECOND
 ADMIT_BATCH = 1000
 GATE_BATCH = 100
@@ -37,51 +37,14 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     floors: dict[Range, int] = {}
 
 
-class Lane(msgspec.Struct, frozen=True, gc=False):
-    """A queue that may be claimed from: what was created after the cutoff stays."""
+class Share(msgspec.Struct, frozen=True, gc=False):
+    """How much of a claim's room limit groups and keys may take; plain tasks take the rest."""
 
-    queue: str
-    cutoff: int
-    limited: bool
-
-
-class Gatekeeper:
-    """The gates that this claim has locked, and how much of them is left."""
-
-    def __init__(self, locked: dict[str, tuple[Gate, Allowance]], absent: set[str], now: int) -> None:
-        self._locked = locked
-        self._absent = absent
-        self._now = now
-        self._used: dict[str, int] = {}
-        self.permits: list[tuple[str, str, int]] = []
-
-    def left(self, name: str, room: int) -> int:
-        """How many more may pass this gate. One that another claim holds lets nobody pass this time."""
-        if name in self._locked:
-            return min(room, self._locked[name][1].count - self._used.get(name, 0))
-        return room if name in self._absent else 0
-
-    def wait(self, name: str) -> int:
-        """How long until it is worth asking this gate again."""
-        return max(self._locked[name][1].wait, 1000) if name in self._locked else SECOND // 20
-
-    def soonest(self) -> int | None:
-        """When the first of the shut gates may open."""
-        waits = [self.wait(name) for name in self._locked if self.left(name, 1) < 1]
-        return min(waits, default=None)
-
-    def take(self, name: str, task: str, token: int) -> None:
-        """Use one permit."""
-        self._used[name] = self._used.get(name, 0) + 1
-        self.permits.append((name, task, token))
-
-    def buckets(self) -> list[tuple[str, float, int]]:
-        """The gates whose tokens changed, what is in them now, and as of when; their clock never goes back."""
-        return [
-            (name, refilled(gate, self._now) - self._used[name], max(self._now, gate.refilled_at))
-            for name, (gate, _) in self._locked.items()
-            if name in self._used and gate.rate is not None
-        ]
+    heads: list[Head]
+    lines: int
+    keys: int
+    crowded: bool
+    """More waits than there is room for."""
 
 
 @operation()
@@ -115,20 +78,27 @@ def claim(
         ]
         groups = [(queue, gate, is_line) for queue, gate, is_line in groups if queue in lanes]
     names = {f"q:{lane.queue}" for lane in lanes.values() if lane.limited} | {f"g:{gate}" for _, gate, _ in groups}
-    keeper = yield from _lock_gates(q, sorted(names), now, room)
+    keeper = yield from lock_gates(q, sorted(names), now, room)
+    desk = Desk(session, lanes, groups, keeper, alone, now)
     taken: list[Task] = []
-    if groups:
-        taken += yield from _claim_lines(q, session, lanes, groups, keeper, max(room // 2, 1), alone)
-    if keys_ready and room > len(taken):
-        taken += yield from _claim_keys(q, session, lanes, groups, keeper, room - len(taken), alone, now)
     moved: dict[Range, int] = {}
-    if room > len(taken):
-        plain = yield from _claim_ready(q, session, lanes, keeper, room - len(taken), floors or {}, alone)
-        for task in plain:
-            place = (task.queue, task.priority)
-            moved[place] = max(moved.get(place, 0), task.ready_at)
-        taken += plain
-    yield from _settle_gates(q, keeper)
+    # What was counted may not be there for the taking; then the room that is left goes to whoever can use it.
+    for fair in (True, False):
+        left = room - len(taken)
+        share = yield from _share(q, desk, keys_ready, left, fair and not alone)
+        if groups:
+            taken += yield from claim_lines(q, desk, share.heads, share.lines)
+        if keys_ready and room > len(taken):
+            taken += yield from _claim_keys(q, desk, min(share.keys, room - len(taken)))
+        if room > len(taken):
+            plain = yield from _claim_ready(q, desk, room - len(taken), floors or {})
+            for task in plain:
+                place = (task.queue, task.priority)
+                moved[place] = max(moved.get(place, 0), task.ready_at)
+            taken += plain
+        if len(taken) == room or not share.crowded:
+            break
+    yield from settle_gates(q, keeper)
     waiting = [task.id for task in taken if task.unique_scope == Scope.WAITING]
     if waiting:
         yield q("free_unique", waiting, [Scope.WAITING.value])
@@ -148,146 +118,54 @@ def _lanes(queues: Sequence[str], settings: str | None) -> dict[str, Lane]:
     return lanes
 
 
-def _lock_gates(q: Queries, names: list[str], now: int, room: int) -> Steps[Gatekeeper]:
-    if not names:
-        return Gatekeeper({}, set(), now)
-    known = {name for (name,) in (yield q("known_gates", names))}
-    locked: dict[str, tuple[Gate, Allowance]] = {}
-    if known:
-        gates = [Gate(*row) for row in (yield q("lock_gates", sorted(known)))]
-        # The locks are held before the permits are counted, so no other claim's permit is missed.
-        in_use: dict[str, int] = dict((yield q("count_permits", [gate.name for gate in gates])) if gates else [])
-        locked = {gate.name: (gate, allowance(gate, in_use.get(gate.name, 0), now, room)) for gate in gates}
-    return Gatekeeper(locked, set(names) - known, now)
+def _share(q: Queries, desk: Desk, keys_ready: bool, room: int, fair: bool) -> Steps[Share]:
+    """Divide the room by priority and age between what waits, when there is more than one kind of it."""
+    heads = yield from line_heads(q, desk, desk.lines(), room)
+    if not (fair and (heads or keys_ready)):
+        return Share(heads, room, room, False)
+    ranges = desk.ranges([lane for lane in desk.lanes.values() if desk.queue_left(lane, room) > 0])
+    [(keys, plain)] = yield q(
+        "share",
+        [lane.queue for lane, _ in ranges],
+        [priority for _, priority in ranges],
+        [lane.cutoff for lane, _ in ranges],
+        [head.priority for head in heads],
+        [head.ready_at for head in heads],
+        room,
+    )
+    return Share(heads, room - keys - plain, keys, len(heads) + keys + plain >= room)
 
 
-def _queue_left(keeper: Gatekeeper, lane: Lane, room: int) -> int:
-    return keeper.left(f"q:{lane.queue}", room) if lane.limited else room
-
-
-def _admitted(keeper: Gatekeeper, lane: Lane, task: Task) -> Task:
-    """Take the permits that the task needs."""
-    if task.gate is not None:
-        keeper.take(f"g:{task.gate}", task.id, task.token)
-    if lane.limited:
-        keeper.take(f"q:{lane.queue}", task.id, task.token)
-        return msgspec.structs.replace(task, limited=True)
-    return task
-
-
-def _claim_lines(
-    q: Queries,
-    session: str,
-    lanes: dict[str, Lane],
-    groups: list[tuple[str, str, bool]],
-    keeper: Gatekeeper,
-    room: int,
-    alone: bool,
-) -> Steps[list[Task]]:
-    """Tasks of limit groups, as many as their gates allow."""
-    lines = [(queue, gate) for queue, gate, is_line in groups if is_line]
-    taken: list[Task] = []
-    idle: set[tuple[str, str]] = set()
-    hungry = lines
-    while hungry and len(taken) < room:
-        shares = _shares(hungry, lanes, keeper, room - len(taken))
-        if not shares:
-            break
-        rows = yield q.each(
-            "claim_lines",
-            [session] * len(shares),
-            [queue for queue, _ in shares],
-            [gate for _, gate in shares],
-            list(shares.values()),
-            [lanes[queue].cutoff for queue, _ in shares],
-            [alone] * len(shares),
-        )
-        found = [_admitted(keeper, lanes[row[4]], restore(row)) for row in rows]
-        served = Counter((task.queue, task.gate or "") for task in found)
-        taken += found
-        idle |= {line for line in shares if not served[line] and lanes[line[0]].cutoff < FOREVER}
-        hungry = [line for line in hungry if line not in shares or served[line] == shares[line]]
-    if lines:
-        yield from _settle_lines(q, lines, keeper, idle)
-    return taken
-
-
-def _shares(
-    lines: list[tuple[str, str]], lanes: dict[str, Lane], keeper: Gatekeeper, room: int
-) -> dict[tuple[str, str], int]:
-    """Room for each line: equal parts, within what its gate and its queue allow."""
-    part = max(room // len(lines), 1)
-    shares: dict[tuple[str, str], int] = {}
-    planned: Counter[str] = Counter()
-    for queue, gate in lines:
-        gate_left = keeper.left(f"g:{gate}", room) - planned[f"g:{gate}"]
-        queue_left = _queue_left(keeper, lanes[queue], room) - planned[f"q:{queue}"]
-        share = min(part, room - planned["all"], gate_left, queue_left)
-        if share > 0:
-            shares[queue, gate] = share
-            planned.update({"all": share, f"g:{gate}": share, f"q:{queue}": share})
-    return shares
-
-
-def _settle_lines(
-    q: Queries, lines: list[tuple[str, str]], keeper: Gatekeeper, idle: set[tuple[str, str]]
-) -> Steps[None]:
-    """A line with nobody left goes; one whose gate is shut, or that came too late for a draining queue, can wait."""
-    queues, gates = [queue for queue, _ in lines], [gate for _, gate in lines]
-    yield q("lock_lines", queues, gates)
-    left = {(queue, gate) for queue, gate in (yield q("lines_left", queues, gates))}
-    gone = [line for line in lines if line not in left]
-    if gone:
-        yield q.each("drop_lines", [queue for queue, _ in gone], [gate for _, gate in gone])
-    waits = [
-        (queue, gate, SECOND if (queue, gate) in idle else keeper.wait(f"g:{gate}"))
-        for queue, gate in lines
-        if (queue, gate) in left and ((queue, gate) in idle or keeper.left(f"g:{gate}", 1) < 1)
-    ]
-    if waits:
-        yield q.each("wait_lines", *(list(column) for column in zip(*waits, strict=True)))
-
-
-def _claim_keys(
-    q: Queries,
-    session: str,
-    lanes: dict[str, Lane],
-    groups: list[tuple[str, str, bool]],
-    keeper: Gatekeeper,
-    room: int,
-    alone: bool,
-    now: int,
-) -> Steps[list[Task]]:
+def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
     """Lease ready keys, then read and name their heads in statements that see what was committed before the lock."""
-    open_lanes = [lane for lane in lanes.values() if _queue_left(keeper, lane, room) > 0]
-    if not open_lanes:
+    ranges = desk.ranges([lane for lane in desk.lanes.values() if desk.queue_left(lane, room) > 0])
+    if not ranges or room < 1:
         return []
-    ranges = [(lane.queue, priority) for priority in PRIORITIES for lane in open_lanes]
-    queues, priorities = [queue for queue, _ in ranges], [priority for _, priority in ranges]
-    if not alone:
-        [(share,)] = yield q("share", queues, priorities, room)
-        room = share or 0
-    if room < 1:
-        return []
-    opened = sorted({gate for _, gate, _ in groups})
-    leased = yield q("lease_keys", session, queues, priorities, room, alone, opened)
+    leased = yield q(
+        "lease_keys",
+        desk.session,
+        [lane.queue for lane, _ in ranges],
+        [priority for _, priority in ranges],
+        room,
+        desk.alone,
+        sorted({gate for _, gate, _ in desk.groups}),
+    )
     if not leased:
         return []
     rows = yield q("heads", [queue for queue, _ in leased], [key for _, key in leased])
     taken: list[Task] = []
     back: list[tuple[Any, ...]] = []
     gone: list[tuple[str, str]] = []
-    for queue, key, token, *columns in rows:
+    for queue, key, token, early, *columns in rows:
         if columns[0] is None:
             gone.append((queue, key))
             continue
         task = restore(tuple(columns))
-        lane = lanes[queue]
-        wait = _refused(task, lane, keeper, alone, now)
+        wait = 0 if early else _refused(desk, task)
         if wait is None:
-            taken.append(_admitted(keeper, lane, _as_head(task, session, token, now)))
+            taken.append(desk.admitted(_as_head(desk, task, token)))
         else:
-            held = wait > 0 and (task.gate is not None or lane.limited)
+            held = wait > 0 and (task.gate is not None or desk.lanes[queue].limited)
             fate = (wait, task.ready_at, task.priority, bool(task.alone), task.gate, held, None, None)
             back.append((queue, key, "ready", *fate))
     if gone:
@@ -301,83 +179,62 @@ def _claim_keys(
             [task.key for task in taken],
             [task.id for task in taken],
             [task.token for task in taken],
-            [now] * len(taken),
+            [desk.now] * len(taken),
         )
     return taken
 
 
-def _refused(task: Task, lane: Lane, keeper: Gatekeeper, alone: bool, now: int) -> int | None:
+def _refused(desk: Desk, task: Task) -> int | None:
     """None when the head may run now; else how long its key should wait before it is looked at again."""
-    if task.ready_at > now:
-        return 0
+    lane, keeper = desk.lanes[task.queue], desk.keeper
     if task.created_at > lane.cutoff:
         return SECOND
-    if bool(task.alone) != alone:
+    if bool(task.alone) != desk.alone:
         return 0
-    if lane.limited and keeper.left(f"q:{lane.queue}", 1) < 1:
+    if desk.queue_left(lane, 1) < 1:
         return keeper.wait(f"q:{lane.queue}")
     if task.gate is not None and keeper.left(f"g:{task.gate}", 1) < 1:
         return keeper.wait(f"g:{task.gate}")
     return None
 
 
-def _as_head(task: Task, session: str, token: int, now: int) -> Task:
+def _as_head(desk: Desk, task: Task, token: int) -> Task:
     """The task as its leased key row describes it: the attempt counts from now."""
     return msgspec.structs.replace(
         task,
         state=State.LEASED.value,
-        session=session,
+        session=desk.session,
         token=token,
         attempt=task.attempt + 1,
         spent=task.spent + 1,
-        started_at=now,
+        started_at=desk.now,
     )
 
 
-def _claim_ready(
-    q: Queries,
-    session: str,
-    lanes: dict[str, Lane],
-    keeper: Gatekeeper,
-    room: int,
-    floors: dict[Range, int],
-    alone: bool,
-) -> Steps[list[Task]]:
+def _claim_ready(q: Queries, desk: Desk, room: int, floors: dict[Range, int]) -> Steps[list[Task]]:
     """Plain tasks: all unlimited queues in one statement, each limited queue in one of its own."""
-    free = [lane for lane in lanes.values() if not lane.limited]
+    limited = [lane for lane in desk.lanes.values() if lane.limited]
+    free = [lane for lane in desk.lanes.values() if not lane.limited]
     taken: list[Task] = []
-    for group in [free, *([lane] for lane in lanes.values() if lane.limited)]:
+    for group in [free, *([lane] for lane in limited)]:
         left = room - len(taken)
         if group and group[0].limited:
-            left = _queue_left(keeper, group[0], left)
+            left = desk.queue_left(group[0], left)
         if not group or left < 1:
             continue
-        ranges = [(lane, priority) for priority in PRIORITIES for lane in group]
+        ranges = desk.ranges(group)
         rows = yield q(
             "claim_ready",
-            session,
+            desk.session,
             [lane.queue for lane, _ in ranges],
             [priority for _, priority in ranges],
             [floors.get((lane.queue, priority), 0) for lane, priority in ranges],
             [lane.cutoff for lane, _ in ranges],
             left,
-            alone,
+            desk.alone,
         )
-        taken += [_admitted(keeper, lanes[row[4]], restore(row)) for row in rows]
+        taken += [desk.admitted(restore(row)) for row in rows]
     return taken
-
-
-def _settle_gates(q: Queries, keeper: Gatekeeper) -> Steps[None]:
-    if keeper.permits:
-        yield q.each(
-            "take_permits",
-            [gate for gate, _, _ in keeper.permits],
-            [task for _, task, _ in keeper.permits],
-            [token for _, _, token in keeper.permits],
-        )
-    buckets = keeper.buckets()
-    if buckets:
-        yield q.each("spend_gates", *(list(column) for column in zip(*buckets, strict=True)))
 
 
 @operation(writes=False, single=True)

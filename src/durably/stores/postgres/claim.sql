@@ -73,25 +73,40 @@ UPDATE durably.tasks t
  WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING {task}
 
+-- :line_heads
+-- The tasks of limit groups that are next, so many of each as could be taken.
+SELECT r.queue, r.gate, t.priority, t.ready_at
+  FROM unnest(?1::text[], ?2::text[], ?3::int[], ?4::bigint[]) AS r(queue, gate, room, cutoff)
+ CROSS JOIN LATERAL (
+        SELECT priority, ready_at FROM durably.tasks
+         WHERE state = 'blocked' AND key IS NULL AND queue = r.queue AND gate = r.gate
+           AND created_at <= r.cutoff AND alone = ANY(?5::boolean[])
+         ORDER BY priority DESC, seq LIMIT r.room) t
+
 -- :share
--- Of the first ?3 ready keys and tasks by priority and age, how many are keys.
-SELECT count(*) FILTER (WHERE is_key)
-  FROM (SELECT is_key
-          FROM (SELECT true AS is_key, k.priority, k.ready_at
+-- Of the first ?6 that wait, by priority and age, how many are keys, and how many are plain tasks; the rest are the
+-- tasks of limit groups that were given.
+SELECT count(*) FILTER (WHERE kind = 'key'), count(*) FILTER (WHERE kind = 'plain')
+  FROM (SELECT kind
+          FROM (SELECT 'key' AS kind, k.priority, k.ready_at
                   FROM unnest(?1::text[], ?2::int[]) AS r(queue, priority)
                  CROSS JOIN LATERAL (
                         SELECT priority, ready_at FROM durably.keys
                          WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
-                           AND ready_at <= (SELECT durably.now())
-                         ORDER BY ready_at LIMIT ?3::int) k
+                           AND ready_at <= (SELECT durably.now()) AND NOT alone
+                         ORDER BY ready_at LIMIT ?6::int) k
                  UNION ALL
-                SELECT false, t.priority, t.ready_at
-                  FROM unnest(?1::text[], ?2::int[]) AS r(queue, priority)
+                SELECT 'plain', t.priority, t.ready_at
+                  FROM unnest(?1::text[], ?2::int[], ?3::bigint[]) AS r(queue, priority, cutoff)
                  CROSS JOIN LATERAL (
                         SELECT priority, ready_at FROM durably.tasks
                          WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
-                         ORDER BY ready_at LIMIT ?3::int) t) both_kinds
-         ORDER BY priority DESC, ready_at LIMIT ?3::int) first_ones
+                           AND created_at <= r.cutoff AND NOT alone
+                         ORDER BY ready_at LIMIT ?6::int) t
+                 UNION ALL
+                SELECT 'line', priority, ready_at FROM unnest(?4::int[], ?5::bigint[]) AS l(priority, ready_at)
+               ) all_kinds
+         ORDER BY priority DESC, ready_at LIMIT ?6::int) first_ones
 
 -- :lease_keys
 -- Lease ready keys; their heads are read by the next statement, with a snapshot that is younger than the locks.
@@ -111,7 +126,7 @@ RETURNING k.queue, k.key
 
 -- :heads
 -- The next task of each leased key, with the token for this claim; nulls where nothing waits any more.
-SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), {task}
+SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELECT durably.now()), {task}
   FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
   LEFT JOIN LATERAL (
         SELECT * FROM durably.tasks t
@@ -200,17 +215,17 @@ SELECT p.gate, count(*)
 -- Lease the next tasks of limit groups, so many of each as its gate allows.
 WITH picked AS MATERIALIZED (
     SELECT t.row
-      FROM unnest(?2::text[], ?3::text[], ?4::int[], ?5::bigint[]) AS r(queue, gate, room, cutoff)
+      FROM unnest(?1::text[], ?2::text[], ?3::int[], ?4::bigint[]) AS r(queue, gate, room, cutoff)
      CROSS JOIN LATERAL (
             SELECT ctid AS row FROM durably.tasks
              WHERE state = 'blocked' AND key IS NULL AND queue = r.queue AND gate = r.gate
-               AND created_at <= r.cutoff AND alone = ANY(?6::boolean[])
+               AND created_at <= r.cutoff AND alone = ANY(?5::boolean[])
              ORDER BY priority DESC, seq LIMIT r.room FOR UPDATE SKIP LOCKED) t
 ), fence AS MATERIALIZED (
     SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
 )
 UPDATE durably.tasks t
-   SET state = 'leased', session = (?1::text[])[1], token = (SELECT token FROM fence), attempt = attempt + 1,
+   SET state = 'leased', session = (?6::text[])[1], token = (SELECT token FROM fence), attempt = attempt + 1,
        spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
  WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING {task}

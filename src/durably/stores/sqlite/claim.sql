@@ -54,23 +54,32 @@ UPDATE durably_tasks AS t
                 LIMIT ?6)
 RETURNING {row}
 
+-- :line_heads
+SELECT queue, gate, priority, ready_at FROM durably_tasks
+ WHERE state = 'blocked' AND key IS NULL AND queue = ?1 AND gate = ?2 AND created_at <= ?4 AND alone = ?5
+ ORDER BY priority DESC, seq LIMIT ?3
+
 -- :share
-SELECT sum(is_key)
-  FROM (SELECT is_key
-          FROM (SELECT 1 AS is_key, k.priority, k.ready_at
+SELECT count(*) FILTER (WHERE kind = 'key'), count(*) FILTER (WHERE kind = 'plain')
+  FROM (SELECT kind
+          FROM (SELECT 'key' AS kind, k.priority, k.ready_at
                   FROM json_each(?1) r
                  CROSS JOIN durably_keys k
                  WHERE k.state = 'ready' AND k.queue = r.value
                    AND k.priority = json_extract(?2, '$[' || r.key || ']') AND k.ready_at <= :now
+                   AND NOT k.alone
                  UNION ALL
-                SELECT 0, waiting.priority, waiting.ready_at
+                SELECT 'plain', waiting.priority, waiting.ready_at
                   FROM (SELECT t.priority, t.ready_at
                           FROM json_each(?1) r
                          CROSS JOIN durably_tasks t
                          WHERE t.state = 'ready' AND t.queue = r.value
                            AND t.priority = json_extract(?2, '$[' || r.key || ']')
-                         LIMIT ?3) waiting)
-         ORDER BY priority DESC, ready_at LIMIT ?3)
+                           AND t.created_at <= json_extract(?3, '$[' || r.key || ']') AND NOT t.alone
+                         LIMIT ?6) waiting
+                 UNION ALL
+                SELECT 'line', p.value, json_extract(?5, '$[' || p.key || ']') FROM json_each(?4) p)
+         ORDER BY priority DESC, ready_at LIMIT ?6)
 
 -- :lease_keys
 UPDATE durably_keys AS k
@@ -88,7 +97,7 @@ RETURNING queue, key
 -- :heads
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
 SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
-       (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'), {task}
+       (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'), t.ready_at > :now, {task}
   FROM json_each(?1) k
   LEFT JOIN durably_tasks t
     ON t.seq = (SELECT f.seq FROM durably_tasks f
@@ -158,11 +167,11 @@ SELECT p.gate, count(*)
 -- :claim_lines
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
 UPDATE durably_tasks AS t
-   SET state = 'leased', session = ?1, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
+   SET state = 'leased', session = ?6, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
        attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
  WHERE seq IN (SELECT seq FROM durably_tasks
-                WHERE state = 'blocked' AND key IS NULL AND queue = ?2 AND gate = ?3 AND created_at <= ?5 AND alone = ?6
-                ORDER BY priority DESC, seq LIMIT ?4)
+                WHERE state = 'blocked' AND key IS NULL AND queue = ?1 AND gate = ?2 AND created_at <= ?4 AND alone = ?5
+                ORDER BY priority DESC, seq LIMIT ?3)
 RETURNING {row}
 
 -- :lock_lines

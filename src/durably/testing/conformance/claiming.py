@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from durably.core.moment import SECOND
 from durably.stores.operations.claim import next_due
+from durably.stores.operations.control import set_limit
 from durably.testing.world import World
 
 
@@ -100,6 +101,45 @@ class Claiming:
 
         assert first == set(order[:3])
         assert second == set(order[3:])
+
+    def test_limit_groups_share_a_claim_by_priority_and_age(self, world: World) -> None:
+        waiting = []
+        for index in range(4):
+            for given in ({"gate": "g"}, {"key": f"k{index}"}, {}):
+                waiting.append(world.add(**given))
+                world.advance(1)
+        urgent = world.add(gate="h", priority=9)
+        session = world.session()
+
+        for task_id in [urgent, *waiting]:
+            [task] = world.claim(session, room=1)
+            assert task.id == task_id
+            world.finish(task)
+
+    def test_room_that_was_meant_for_what_cannot_be_taken_goes_to_the_others(self, world: World) -> None:
+        world.run(set_limit("q:narrow", 1, None, 1))
+        for _ in range(20):
+            world.add(queue="narrow")
+        world.advance(1)
+        keyed = {world.add(key=f"k{index}") for index in range(3)}
+        grouped = {world.add(gate="g") for _ in range(3)}
+
+        claimed = {task.id for task in world.claim(world.session(), room=10, queues=("narrow", "default"))}
+
+        assert keyed | grouped < claimed
+        assert len(claimed) == 7
+
+    def test_what_a_draining_queue_leaves_takes_no_room_from_keys(self, world: World) -> None:
+        world.call(world.app.queues, "drain", "leaving")
+        world.advance(1)
+        for _ in range(10):
+            world.add(queue="leaving")
+        world.advance(1)
+        keyed = world.add(key="k")
+
+        claimed = world.claim(world.session(), room=5, queues=("leaving", "default"))
+
+        assert [task.id for task in claimed] == [keyed]
 
     def test_a_claimed_task_is_not_claimed_again(self, world: World) -> None:
         world.add()

@@ -145,6 +145,19 @@ class Ordering:
         world.run(resume_key("default", "k"))
         assert len(world.claim(session)) == 1
 
+    def test_an_operator_can_pause_a_key_that_no_worker_has_seen_yet(self, world: World) -> None:
+        world.add(key="k", priority=2)
+        session = world.session()
+
+        assert world.run(pause_key("default", "k", "maintenance"))
+        assert world.claim(session) == []
+        world.run(resume_key("default", "k"))
+        assert [task.priority for task in world.claim(session)] == [2]
+
+    def test_pausing_a_key_without_tasks_leaves_nothing_behind(self, world: World) -> None:
+        assert not world.run(pause_key("default", "nobody", "maintenance"))
+        assert world.run(list_keys(None, None, None, 10)) == []
+
     def test_cancelling_another_task_does_not_end_a_pause(self, world: World) -> None:
         session = world.session()
         for pause in ("policy", "operator"):

@@ -67,6 +67,17 @@ class Uniqueness:
             world.finish(running)
             world.finish(*world.claim(session))
 
+    def test_a_waiting_key_is_not_taken_again_by_a_request_that_comes_after_the_claim(self, world: World) -> None:
+        for key in (None, "k"):
+            first, second = unique(world, "waiting", key=key), unique(world, "waiting")
+            session = world.session()
+            accepted(world, first)
+            [running] = world.claim(session)
+            accepted(world, first)
+
+            assert accepted(world, second) == Accepted(second.id)
+            world.finish(running, *world.claim(session))
+
     def test_a_live_key_is_taken_through_retries_and_free_at_the_end(self, world: World) -> None:
         first = accepted(world, unique(world, "live"))
         session = world.session()

@@ -1,0 +1,100 @@
+"""Lines: the unkeyed tasks of limit groups, each group of a queue in a line of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from durably.core.moment import FOREVER, SECOND
+from durably.core.task import Task, restore
+from durably.stores.operations.desk import Desk, Line
+from durably.stores.operations.gatekeeper import Gatekeeper
+from durably.stores.statement import Queries, Steps
+
+
+class Head(NamedTuple):
+    """One of the next tasks of a line."""
+
+    line: Line
+    priority: int
+    ready_at: int
+
+
+def line_heads(q: Queries, desk: Desk, lines: Sequence[Line], room: int) -> Steps[list[Head]]:
+    """The tasks that are next in these lines, by priority and age: an equal part of the room from each."""
+    part = max(room // max(len(lines), 1), 1)
+    parts = {line: min(part, _left(desk, line, room)) for line in lines}
+    parts = {line: count for line, count in parts.items() if count > 0}
+    if not parts:
+        return []
+    rows = yield q.each("line_heads", *_columns(desk, parts))
+    heads = [Head((queue, gate), priority, ready_at) for queue, gate, priority, ready_at in rows]
+    return sorted(heads, key=lambda head: (-head.priority, head.ready_at))
+
+
+def claim_lines(q: Queries, desk: Desk, heads: Sequence[Head], room: int) -> Steps[list[Task]]:
+    """Tasks of limit groups, as many as their gates allow, those first whose heads were found first."""
+    lines = desk.lines()
+    late = {line for line in lines if desk.lanes[line[0]].cutoff < FOREVER and _left(desk, line, 1) > 0}
+    late -= {head.line for head in heads}
+    taken: list[Task] = []
+    hungry = lines
+    while shares := _dealt(desk, heads, room - len(taken)):
+        rows = yield q.each("claim_lines", *_columns(desk, shares), [desk.session] * len(shares))
+        found = [desk.admitted(restore(row)) for row in rows]
+        served = Counter((task.queue, task.gate or "") for task in found)
+        taken += found
+        hungry = [line for line in hungry if line not in shares or served[line] == shares[line]]
+        heads = (yield from line_heads(q, desk, hungry, room - len(taken))) if room > len(taken) else []
+    if lines:
+        yield from _settle(q, lines, desk.keeper, late)
+    return taken
+
+
+def _left(desk: Desk, line: Line, room: int) -> int:
+    """How many of a line could be taken, with nobody else."""
+    queue, gate = line
+    return min(desk.keeper.left(f"g:{gate}", room), desk.queue_left(desk.lanes[queue], room))
+
+
+def _dealt(desk: Desk, heads: Sequence[Head], room: int) -> dict[Line, int]:
+    """How many of each line come first, within what its gate and its queue allow."""
+    shares: Counter[Line] = Counter()
+    planned: Counter[str] = Counter()
+    for line in (head.line for head in heads):
+        queue, gate = line
+        gate_left = desk.keeper.left(f"g:{gate}", room) - planned[f"g:{gate}"]
+        queue_left = desk.queue_left(desk.lanes[queue], room) - planned[f"q:{queue}"]
+        if shares.total() < room and gate_left > 0 and queue_left > 0:
+            shares[line] += 1
+            planned.update({f"g:{gate}": 1, f"q:{queue}": 1})
+    return shares
+
+
+def _columns(desk: Desk, shares: dict[Line, int]) -> tuple[list[Any], ...]:
+    """What a statement must know that looks into lines: queue, gate, room, cutoff, alone."""
+    return (
+        [queue for queue, _ in shares],
+        [gate for _, gate in shares],
+        list(shares.values()),
+        [desk.lanes[queue].cutoff for queue, _ in shares],
+        [desk.alone] * len(shares),
+    )
+
+
+def _settle(q: Queries, lines: list[Line], keeper: Gatekeeper, late: set[Line]) -> Steps[None]:
+    """A line with nobody left goes; one whose gate is shut, or that came too late for a draining queue, can wait."""
+    queues, gates = [queue for queue, _ in lines], [gate for _, gate in lines]
+    yield q("lock_lines", queues, gates)
+    left = {(queue, gate) for queue, gate in (yield q("lines_left", queues, gates))}
+    gone = [line for line in lines if line not in left]
+    if gone:
+        yield q.each("drop_lines", [queue for queue, _ in gone], [gate for _, gate in gone])
+    waits = [
+        (queue, gate, SECOND if (queue, gate) in late else keeper.wait(f"g:{gate}"))
+        for queue, gate in lines
+        if (queue, gate) in left and ((queue, gate) in late or keeper.left(f"g:{gate}", 1) < 1)
+    ]
+    if waits:
+        yield q.each("wait_lines", *(list(column) for column in zip(*waits, strict=True)))
