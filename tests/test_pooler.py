@@ -125,3 +125,22 @@ class TestTheStore(PooledStore):
         store.run(accept([one]))
         assert [task.id for task in store.run(get([one.id]))] == [one.id]
         assert len(pooler.transactions) >= 2
+
+    async def test_it_is_recognised_and_nothing_is_prepared(self, store: PostgresStore) -> None:
+        [finding] = [finding for finding in store.examine() if finding.check == "connection"]
+        assert "through a pooler" in finding.detail
+        assert store.pool.direct
+
+
+class TestAPoolerThatCannotBeRecognised(PooledStore):
+    """It shows the client a process id of the server, and the next transaction runs elsewhere."""
+
+    @pytest.fixture
+    def pooled_url(self, postgres_url: str) -> Iterator[str]:
+        with Pooler(postgres_url, tells=True) as running:
+            yield running.url
+
+    async def test_it_is_found_out_by_what_it_loses(self, store: PostgresStore) -> None:
+        for _ in range(3):
+            store.run(accept([draft()]))
+        assert not store.pool.direct

@@ -11,7 +11,8 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 from durably.core.moment import SECOND
-from durably.stores.postgres.store import Connection, PostgresStore
+from durably.stores.postgres.pool import Connection
+from durably.stores.postgres.store import PostgresStore
 from durably.stores.statement import Queries
 
 from .acts import Act, names

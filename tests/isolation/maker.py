@@ -14,7 +14,7 @@ from durably.stores.operations import sweep
 from durably.stores.operations.accept import accept
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit
-from durably.stores.postgres.store import Connection
+from durably.stores.postgres.pool import Connection
 from durably.stores.statement import Operation, Queries
 
 from .acts import FAILURE, Held, names

@@ -11,7 +11,8 @@ from psycopg import RawCursor
 
 from durably.errors import DurablyError, RetryTransaction
 from durably.stores.drive import drive
-from durably.stores.postgres.store import BEGIN, COLLISIONS, REPEATS, Connection
+from durably.stores.postgres.pool import BEGIN_POOLED, Connection
+from durably.stores.postgres.store import COLLISIONS, REPEATS
 from durably.stores.statement import Operation, Queries, Rows, Statement, Steps, array_call
 
 from .footprint import EMPTY, Footprint, footprint
@@ -61,7 +62,7 @@ def run_alone(connection: Connection, queries: Queries, op: Operation[T]) -> T:
 
     if op.single:
         return drive(op.steps(queries), execute)
-    connection.execute(BEGIN)
+    connection.execute(BEGIN_POOLED)
     try:
         answer = drive(op.steps(queries), execute)
     except BaseException:
@@ -174,7 +175,7 @@ class Party:
             return []
         try:
             if not self.open and not step.alone:
-                self.connection.execute("BEGIN" if self._within else BEGIN)
+                self.connection.execute("BEGIN" if self._within else BEGIN_POOLED)
             return _execute(self.connection, step.statement)
         except psycopg.Error:
             if not self.connection.closed:

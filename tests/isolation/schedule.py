@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from durably.stores.postgres.store import Connection
+from durably.stores.postgres.pool import Connection
 
 from .party import Party, Step
 

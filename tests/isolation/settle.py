@@ -13,7 +13,7 @@ from durably.errors import DurablyError
 from durably.stores.operations import control, sweep
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit
-from durably.stores.postgres.store import Connection
+from durably.stores.postgres.pool import Connection
 from durably.stores.statement import Operation, Queries
 
 from .acts import BATCH, names

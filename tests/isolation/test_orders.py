@@ -46,7 +46,8 @@ def test_a_late_first_request_does_not_revive_a_task_that_may_run_only_once(migr
 
 
 def test_a_task_that_a_late_first_request_brought_back_ends_and_harms_nobody(migrated_postgres_url: str) -> None:
-    queries = PostgresStore(migrated_postgres_url).queries
+    store = PostgresStore(migrated_postgres_url)
+    queries = store.queries
     with connect(migrated_postgres_url, "observer") as observer:
         make = Maker(observer, queries)
         make.lease("a", draft("late"))
@@ -60,7 +61,8 @@ def test_a_task_that_a_late_first_request_brought_back_ends_and_harms_nobody(mig
         make.accept(draft("other"))
 
         tasks = make.run(claim("a", ["q"], 10)).tasks
-        verdicts = make.run(commit([complete(task, b"again") for task in tasks]))
+        verdicts = store.run(commit([complete(task, b"again") for task in tasks]))
+        store.close()
 
         assert [task.id for task in tasks] == [id_of("late"), id_of("other")]
         assert all(isinstance(verdict, Applied) for verdict in verdicts)

@@ -13,7 +13,8 @@ import pytest
 from durably import BadOption, Durably, SchemaOutdated, StoreUnavailable
 from durably.stores.operations.sweep import mark_dead
 from durably.stores.postgres.arrays import literal
-from durably.stores.postgres.store import BEGIN, PostgresStore, redacted
+from durably.stores.postgres.pool import BEGIN_POOLED
+from durably.stores.postgres.store import PostgresStore, redacted
 from durably.testing.servers import PostgresServer
 
 
@@ -195,7 +196,7 @@ def test_no_hot_query_scans_a_table(store: PostgresStore, migrated_postgres_url:
             text = store.queries.text(name)
             if text.startswith("LOCK"):
                 continue
-            connection.execute(BEGIN)
+            connection.execute(BEGIN_POOLED)
             nothing = ", ".join(["NULL"] * _parameters(text))
             connection.execute(f"PREPARE probe AS {text}".encode())
             plan = connection.execute(

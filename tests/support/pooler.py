@@ -89,7 +89,9 @@ class Client:
 class Pooler:
     """Stands between clients and the database at `target`, from `with` on, on a port of 127.0.0.1."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, tells: bool = False) -> None:
+        self.tells = tells
+        """Whether it passes on which backend a client met first, as if that were to stay its own."""
         found = conninfo_to_dict(target)
         self.user, self.database = str(found["user"]), str(found["dbname"])
         self.host, self.port = str(found["host"]), int(found["port"] or 5432)
@@ -167,7 +169,8 @@ class Pooler:
         server = self._free(client) or await self._connect()
         self._idle.append(server)
         ready = Message(b"Z", b"I")
-        for message in (Message(b"R", bytes(4)), *server.parameters, Message(b"K", client.key), ready):
+        key = server.key if self.tells else client.key
+        for message in (Message(b"R", bytes(4)), *server.parameters, Message(b"K", key), ready):
             client.writer.write(message.encoded())
         return True
 

@@ -71,6 +71,10 @@ class Queries:
     def __contains__(self, name: str) -> bool:
         return name in self._queries
 
+    def without(self, name: str) -> Queries:
+        """The same, but for one."""
+        return Queries({other: query for other, query in self._queries.items() if other != name})
+
     @property
     def names(self) -> list[str]:
         return sorted(self._queries)

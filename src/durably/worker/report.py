@@ -90,7 +90,7 @@ class Reporter:
         self._closing = True
         self._arrived.set()
 
-    async def _settle(self, batch: list[Report]) -> None:
+    async def _settle(self, batch: list[Report], *, refused: bool = False) -> None:
         """Commit a batch. One bad row splits it; a store that is away is waited for."""
         pending = [(report, self._decided(report, report.task)) for report in batch]
         pause = FIRST_PAUSE
@@ -103,8 +103,11 @@ class Reporter:
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             except StoreRejected as error:
+                if refused:
+                    log.error("nothing about task %s can be stored; it stays leased: %s", batch[0].task.id, error)
+                    return
                 if len(pending) == 1:
-                    await self._settle([_refused(pending[0][0], error)])
+                    await self._settle([_refused(pending[0][0], error)], refused=True)
                     return
                 middle = len(pending) // 2
                 await self._settle([report for report, _ in pending[:middle]])

@@ -79,6 +79,10 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
     flags = [change for change in changes if change.state == State.LEASED]
     waits = [change for change in changes if not change.ends and change.state != State.LEASED]
     applied: set[str] = set()
+    if ends and "drop_revived" in q:
+        rows = yield q.each("drop_revived", [c.task.id for c in ends], [c.task.version for c in ends])
+        applied.update(task for (task,) in rows)
+        ends = [change for change in ends if change.task.id not in applied]
     if ends:
         rows = yield q.each(
             "end_tasks",

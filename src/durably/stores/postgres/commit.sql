@@ -1,8 +1,7 @@
 -- Applying decided changes. Every statement names the version it was decided on, and answers what it really changed.
 
 -- :end_tasks
--- Move the row to history in one statement. A request that arrived as its task ended may have brought the task back;
--- the first end stands.
+-- Move the row to history in one statement.
 WITH gone AS (
     DELETE FROM durably.tasks t
      USING unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::text[], ?5::bytea[], ?6::int[], ?7::int[], ?8::int[],
@@ -23,8 +22,15 @@ SELECT id, seq, version, created_at, ready_at, coalesce(now - started_ago, claim
        now + keep_for, token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy, gate,
        session, payload, options, tags, cancel, unique_scope, unique_key, details, reason, result
   FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
-    ON CONFLICT (id) DO UPDATE SET id = EXCLUDED.id
 RETURNING id::text
+
+-- :drop_revived
+-- A request that arrived in the moment in which its task ended may have brought the task back: the first end stands.
+-- It is asked only after an end met one in history.
+DELETE FROM durably.tasks t
+ USING unnest(?1::text[], ?2::bigint[]) AS d(id, version)
+ WHERE t.id = d.id::uuid AND t.version = d.version AND EXISTS (SELECT 1 FROM durably.history h WHERE h.id = t.id)
+RETURNING t.id::text
 
 -- :release_tasks
 -- Put back to wait; those that wait for their turn again leave a marker.

@@ -14,7 +14,7 @@ SKEW = 2.0
 
 
 def examine(connection: psycopg.Connection[tuple[Any, ...]], schema: str, pending: list[str]) -> list[Finding]:
-    """Look at version, durability, schema, long transactions and the clock."""
+    """Look at version, durability, schema, pooler, long transactions and the clock."""
     findings = [_version(connection)]
     for setting, good in (("fsync", "on"), ("full_page_writes", "on")):
         value = _one(connection, f"SHOW {setting}")
@@ -38,13 +38,22 @@ def examine(connection: psycopg.Connection[tuple[Any, ...]], schema: str, pendin
         if pending
         else Finding("schema", "ok", f"schema {schema!r} is up to date")
     )
+    findings.append(
+        Finding("connection", "ok", "direct: statements are prepared once for each connection")
+        if connection.prepare_threshold is not None
+        else Finding(
+            "connection",
+            "ok",
+            "through a pooler: nothing is prepared; workers need a `listen_url` to be woken, or they poll",
+        )
+    )
     findings.append(_vacuum(connection))
     findings.append(_clock(connection))
     return findings
 
 
 def _one(connection: psycopg.Connection[tuple[Any, ...]], query: str) -> Any:
-    [(value,)] = connection.execute(query.encode()).fetchall()
+    [(value,)] = connection.execute(query.encode(), prepare=False).fetchall()
     return value
 
 
@@ -63,6 +72,7 @@ def _vacuum(connection: psycopg.Connection[tuple[Any, ...]]) -> Finding:
         b"FROM pg_stat_activity WHERE xact_start IS NOT NULL AND backend_xmin IS NOT NULL "
         b"AND clock_timestamp() - xact_start > make_interval(secs => $1) ORDER BY xact_start",
         [LONG],
+        prepare=False,
     ).fetchall()
     if not rows:
         return Finding("transactions", "ok", f"none has been open for more than {LONG // 60} minutes")

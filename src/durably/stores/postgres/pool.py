@@ -1,0 +1,182 @@
+"""Connections to PostgreSQL: kept while they are idle, made direct use of where no pooler stands between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import AsyncRawCursor, RawCursor
+from psycopg.pq import TransactionStatus
+
+POOL_SIZE = 8
+PREPARED = 500
+"""More statements than there are: none is ever forgotten and prepared again."""
+
+SETTINGS = {"enable_seqscan": "off", "jit": "off", "plan_cache_mode": "force_generic_plan"}
+"""Plans are pinned: a table's statistics are stale by the time the table has turned over."""
+
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+BEGIN_POOLED = "; ".join([BEGIN, *(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())])
+SETTLE = "; ".join(f"SET {name} = {value}" for name, value in SETTINGS.items())
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+def begin(connection: Connection | AsyncConnection) -> str:
+    """What begins a transaction on this connection."""
+    return BEGIN_POOLED if connection.prepare_threshold is None else BEGIN
+
+
+class Pool:
+    """Up to eight connections for threads, and as many for each event loop.
+
+    Behind a pooler such as PgBouncer in transaction mode nothing may depend on the state of a server session: settings
+    are local to their transaction, and nothing is prepared. A pooler gives itself away by the process id that it makes
+    up; one that does not is noticed when it loses a prepared statement.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.direct = True
+        """False once a pooler was found out: then nothing is prepared any more."""
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._room = threading.BoundedSemaphore(POOL_SIZE)
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection of the pool; one that anything went wrong on is rolled back or thrown away."""
+        with self._room:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+                generation = self._generation
+            if connection is not None and not self._usable(connection):
+                connection.close()
+                connection = None
+            connection = connection or self._connect()
+            clean = False
+            try:
+                yield connection
+                clean = True
+            except psycopg.Error:
+                clean = _rolled_back(connection)
+                if not clean:
+                    self.close()
+                raise
+            finally:
+                with self._lock:
+                    kept = clean and not connection.closed and generation == self._generation
+                    if kept:
+                        self._idle.append(connection)
+                if not kept:
+                    connection.close()
+
+    @asynccontextmanager
+    async def aconnection(self) -> AsyncIterator[AsyncConnection]:
+        """The same for the running event loop."""
+        pool = self._loops.setdefault(asyncio.get_running_loop(), _LoopPool())
+        async with pool.room:
+            connection = pool.idle.pop() if pool.idle else None
+            if connection is not None and not self._usable(connection):
+                await connection.close()
+                connection = None
+            connection = connection or await self._aconnect()
+            clean = False
+            try:
+                yield connection
+                clean = True
+            except psycopg.Error:
+                clean = await _arolled_back(connection)
+                if not clean:
+                    await pool.empty()
+                raise
+            finally:
+                if clean and not connection.closed:
+                    pool.idle.append(connection)
+                else:
+                    # Closing never waits, so a cancelled operation cannot leave a transaction behind.
+                    await connection.close()
+
+    def close(self) -> None:
+        """Close what threads have left idle."""
+        with self._lock:
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+            self._generation += 1
+
+    async def aclose(self) -> None:
+        """Close what the running event loop has left idle."""
+        pool = self._loops.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.empty()
+
+    def _usable(self, connection: Connection | AsyncConnection) -> bool:
+        return not connection.closed and (self.direct or connection.prepare_threshold is None)
+
+    def _connect(self) -> Connection:
+        connection: Connection = psycopg.Connection.connect(
+            self.url, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor, connect_timeout=10
+        )
+        try:
+            [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+            if self.direct and pid == connection.info.backend_pid:
+                connection.execute(SETTLE)
+                connection.prepare_threshold, connection.prepared_max = 0, PREPARED
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _aconnect(self) -> AsyncConnection:
+        connection: AsyncConnection = await psycopg.AsyncConnection.connect(
+            self.url, autocommit=True, prepare_threshold=None, cursor_factory=AsyncRawCursor, connect_timeout=10
+        )
+        try:
+            [(pid,)] = await (await connection.execute("SELECT pg_backend_pid()")).fetchall()
+            if self.direct and pid == connection.info.backend_pid:
+                await connection.execute(SETTLE)
+                connection.prepare_threshold, connection.prepared_max = 0, PREPARED
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+
+class _LoopPool:
+    """The idle connections of one event loop."""
+
+    def __init__(self) -> None:
+        self.idle: list[AsyncConnection] = []
+        self.room = asyncio.Semaphore(POOL_SIZE)
+
+    async def empty(self) -> None:
+        """Close what is idle: where one connection broke, the others are no better."""
+        while self.idle:
+            await self.idle.pop().close()
+
+
+def _rolled_back(connection: Connection) -> bool:
+    try:
+        if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.rollback()
+    except psycopg.Error:
+        return False
+    return not connection.closed
+
+
+async def _arolled_back(connection: AsyncConnection) -> bool:
+    try:
+        if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
+            await connection.rollback()
+    except psycopg.Error:
+        return False
+    return not connection.closed
