@@ -165,7 +165,7 @@ def test_every_error_is_listed_with_what_else_it_is() -> None:
 def test_every_decision_but_the_one_to_come_has_a_page() -> None:
     numbers = [int(page.name[:4]) for page in sorted((DOCS / "decisions").glob("0*.md"))]
 
-    assert numbers == [*range(1, 15), 16, 17]
+    assert numbers == [number for number in range(1, numbers[-1] + 1) if number != 15]
     for page in (DOCS / "decisions").glob("0*.md"):
         assert headings(page)[1:3] == ["Context", "Decision"], named(page)
         assert "Consequences" in headings(page), named(page)

@@ -82,8 +82,8 @@ def pause(app: Durably, options: argparse.Namespace) -> int:
     """`durably keys pause`."""
     if not app.keys.pause(options.queue, options.key, options.reason):
         raise NotAllowed(
-            f"key {options.key!r} of queue {options.queue!r} cannot be paused now: no worker has seen it yet, one of "
-            "its tasks is running, or it is paused already; see `durably keys list`"
+            f"key {options.key!r} of queue {options.queue!r} cannot be paused now: it has no task waiting, one of its "
+            "tasks is running, or it is paused already; see `durably keys list`"
         )
     return _told(options, None, "is paused")
 
