@@ -13,6 +13,11 @@ ROOT = Path(__file__).parent.parent
 SAID = {
     "quickstart": ["Hello Ada! This is attempt 1.", "is a dead letter", "durably dead replay"],
     "outbox_sqlite": ["rolled back: order-2 costs nothing", "done {'order': 'order-1'} order-1 is on its way"],
+    "crash_everywhere": [
+        "crashes made a difference:",
+        "observed [1250, 1250] instead of [1250]",
+        "Careful: 20 crashes, and none of them made a difference.",
+    ],
     "web_lifespan": ["sent to ada@example.org"],
 }
 

@@ -145,7 +145,8 @@ class Durably:
     def served_queues(self, queues: Iterable[str] | None = None) -> tuple[str, ...]:
         """The full names of the queues that a worker serves: those given, or those of the declared tasks."""
         if queues is not None:
-            return tuple(name if "/" in name else full_queue(self.namespace, name) for name in queues)
+            named = (text(name, "queues") for name in queues)
+            return tuple(dict.fromkeys(name if "/" in name else full_queue(self.namespace, name) for name in named))
         declared = {definition.home_queue for definition in self._definitions.values()}
         return tuple(sorted({full_queue(self.namespace, "default"), *declared}))
 

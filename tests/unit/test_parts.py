@@ -1,81 +1,13 @@
-"""Small parts by themselves: ids, limits, deadlines, sessions, the failure tracker, the codec's edges."""
+"""Small parts of the worker by themselves: deadlines, sessions, the failure tracker."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from typing import Any
-from uuid import UUID
 
-import msgspec
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from durably import BadOption, BadPayload
-from durably.core.codec import Signature, encode
-from durably.core.ids import PARTITIONS, Ids, derived, partition_for, partition_of
-from durably.core.limits import Gate, allowance, parse_rate
-from durably.core.moment import SECOND
-from durably.testing.clock import ManualClock
+from durably import BadOption
 from durably.worker.deadlines import Deadlines, Expires
 from durably.worker.scanners import ROUNDS, STRIKES, Failures, one_by_one
 from durably.worker.session import Session
-
-
-def test_ids_are_uuids_of_version_7_that_sort_by_time_and_carry_their_partition() -> None:
-    clock = ManualClock()
-    ids = Ids(clock)
-    made = []
-    for _ in range(50):
-        made.append(ids.task("customer-7"))
-        clock.advance(0.001)
-
-    assert made == sorted(made)
-    assert {UUID(one).version for one in made} == {7}
-    assert {partition_of(one) for one in made} == {partition_for("customer-7")}
-    assert len({partition_of(ids.task(None)) for _ in range(200)}) > 100
-
-
-def test_ids_repeat_with_the_same_clock_and_chance() -> None:
-    first, second = (Ids(ManualClock(), random.Random(7)) for _ in range(2))
-
-    assert [first.task(None) for _ in range(5)] == [second.task(None) for _ in range(5)]
-    assert first.session() == second.session()
-
-
-def test_derived_ids_depend_on_task_attempt_and_index_alone() -> None:
-    parent = Ids(ManualClock()).task(None)
-
-    assert derived(parent, 1, 0, None) == derived(parent, 1, 0, None)
-    assert len({derived(parent, attempt, index, None) for attempt in range(5) for index in range(5)}) == 25
-    assert partition_of(derived(parent, 1, 0, "k")) == partition_for("k") < PARTITIONS
-    assert UUID(derived(parent, 1, 0, "k")).version == 7
-
-
-@given(
-    tokens=st.floats(0, 50), elapsed=st.integers(0, 100 * SECOND), rate=st.floats(0.01, 100), room=st.integers(1, 100)
-)
-def test_a_bucket_gives_no_more_than_it_holds_and_says_when_to_come_back(
-    tokens: float, elapsed: int, rate: float, room: int
-) -> None:
-    gate = Gate("g:x", None, rate, 50.0, tokens, 0)
-    found = allowance(gate, 0, elapsed, room)
-
-    assert 0 <= found.count <= min(room, 50)
-    if found.count == 0:
-        later = allowance(gate, 0, elapsed + found.wait, room)
-        assert later.count >= 1
-        assert allowance(gate, 0, elapsed + found.wait - max(found.wait // 50, 2), room).count == 0
-
-
-def test_rates_are_read_as_people_write_them() -> None:
-    assert parse_rate("20/s") == (20.0, 20.0)
-    assert parse_rate("300/m") == (5.0, 300.0)
-    assert parse_rate("1/2h") == (1 / 7200, 1.0)
-    for wrong in ("20", "s/20", "-1/s", "0/s", "20/", "20/0s", "many/s", "nan/s"):
-        with pytest.raises(BadOption, match="rate"):
-            parse_rate(wrong)
 
 
 class Watched:
@@ -170,44 +102,3 @@ def test_one_bad_row_stops_nobody_else() -> None:
 
     assert asyncio.run(one_by_one(["a", "bad", "b"], failures, whole)) == 2
     assert done == ["a", "b"]
-
-
-def test_arguments_travel_by_name_in_every_form_of_signature() -> None:
-    def every(a: int, /, b: int, *rest: int, c: int = 3, **more: int) -> None: ...
-
-    signature = Signature(every, "every")
-    args, kwargs = signature.decode(signature.encode((1, 2, 8, 9), {"c": 4, "d": 5}))
-
-    assert (args, kwargs) == ([1, 2, 8, 9], {"c": 4, "d": 5})
-
-
-def test_annotations_that_cannot_be_resolved_are_a_clear_error() -> None:
-    async def broken(value: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-    with pytest.raises(BadPayload, match="signature of task 'broken' cannot be used: name 'Missing' is not defined"):
-        Signature(broken, "broken").encode((1,), {})
-
-
-@pytest.mark.parametrize(
-    "value",
-    [float("nan"), float("inf"), [1.0, {"x": float("-inf")}], "\ud800", object(), {1, object()}],
-)
-def test_what_json_cannot_hold_is_refused(value: Any) -> None:
-    with pytest.raises(BadPayload, match="cannot be stored"):
-        encode(value, "it")
-
-
-def test_a_value_that_contains_itself_is_refused() -> None:
-    loop: list[Any] = []
-    loop.append(loop)
-    with pytest.raises(BadPayload):
-        encode(loop, "it")
-
-
-def test_null_is_not_mistaken_for_nan() -> None:
-    class Holder(msgspec.Struct):
-        inner: float | None
-
-    assert encode([None, Holder(None), {"a": None}], "it") == b'[null,{"inner":null},{"a":null}]'
-    with pytest.raises(BadPayload):
-        encode(Holder(float("nan")), "it")

@@ -17,6 +17,9 @@ from durably.cli.usage import Usage
 from durably.errors import SchemaOutdated, StoreUnavailable
 
 VARIABLE = "DURABLY_STORE"
+ADDRESS = re.compile(r"\w+:")
+SERVER = re.compile(r"(?i)\b(host|hostaddr|dbname|user|password)\s*=|:[^/]*@")
+"""What is meant for a server, and is no name of a file."""
 USUAL, DEMO = "durably.db", "durably-demo.db"
 
 StoreCommand = Callable[[Durably, argparse.Namespace], int]
@@ -64,7 +67,10 @@ def _application(options: argparse.Namespace) -> Durably:
 def _url(given: str | None) -> str:
     value = given or os.environ.get(VARIABLE)
     if value:
-        return value if re.match(r"\w+:", value) else f"sqlite:///{quote(value)}"
+        if SERVER.search(value) and not ADDRESS.match(value):
+            # It is not quoted: it may hold a password.
+            raise Usage("--store: write the address of a server like postgresql://user@host/database")
+        return value if ADDRESS.match(value) else f"sqlite:///{quote(value, errors='surrogateescape')}"
     if Path(USUAL).exists():
         return f"sqlite:///{USUAL}"
     if Path(DEMO).exists():
@@ -83,7 +89,7 @@ def _check(app: Durably, may_create: bool, any_schema: bool) -> None:
         path = address.removeprefix("sqlite:///")
         if path == ":memory:":
             raise Usage("a store in memory lives in its own process only: name a file or a server")
-        if not may_create and not Path(path).exists():
+        if not may_create and not os.path.exists(path):
             raise StoreUnavailable(f"there is no file {path}: check the path, or create it with `durably migrate`")
     if not any_schema and (pending := app.store.pending()):
         missing = "has no Durably tables" if pending[0].startswith("0001") else "has an older schema"

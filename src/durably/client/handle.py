@@ -18,7 +18,7 @@ from durably.core.codec import Signature
 from durably.core.explain import Why, explain
 from durably.core.moment import Duration, seconds
 from durably.core.task import State, clean
-from durably.errors import ResultExpired, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
+from durably.errors import BadPayload, ResultExpired, ResultTimeout, TaskCancelled, TaskFailed, UnknownTask
 from durably.observe.events import Event, Kind
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.commit import cancel_now
@@ -192,8 +192,11 @@ class Handle(Generic[R]):
         """The result in its declared type; as plain data where the declaration is not known."""
         answer: Any = None
         if data is not None:
-            plain = self._engine.codec.decode(data)
             signature = self._signature or (self._find(name) if self._find is not None else None)
-            answer = msgspec.json.decode(plain) if signature is None else signature.decode_result(plain)
+            try:
+                plain = self._engine.codec.decode(data)
+                answer = msgspec.json.decode(plain) if signature is None else signature.decode_result(plain)
+            except Exception as error:
+                raise BadPayload(f"task {self.id} is done, but its result cannot be read: {error}") from error
         found: R = answer
         return found

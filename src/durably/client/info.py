@@ -84,7 +84,7 @@ def task_info(task: Task, codec: Codec) -> TaskInfo:
     namespace, queue = split_queue(task.queue)
     try:
         progress = None if task.progress is None else msgspec.json.decode(task.progress, type=Progress)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         progress = None
     return TaskInfo(
         id=task.id,
@@ -120,7 +120,7 @@ def task_info(task: Task, codec: Codec) -> TaskInfo:
 def _tags(packed: str | None) -> list[str]:
     try:
         return [] if packed is None else msgspec.json.decode(packed, type=list[str])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return []
 
 

@@ -11,6 +11,7 @@ from durably.client.engine import Engine
 from durably.client.handle import Handle
 from durably.client.info import TaskInfo, task_info
 from durably.client.plan import Plan, arun, run
+from durably.core.brief import brief
 from durably.core.explain import KeyFacts, SessionFacts
 from durably.core.limits import Gate, parse_rate
 from durably.core.moment import Duration, micros, seconds
@@ -43,6 +44,8 @@ from durably.stores.operations.read import (
 )
 
 BATCH = 200
+MOST = 2**31 - 1
+"""The largest number that every store counts to."""
 
 
 class Operator:
@@ -218,7 +221,7 @@ class Dead(Operator):
     ) -> Plan[builtins.list[str]]:
         if not ids:
             full = None if queue is None else self._full(queue)
-            most = 2**31 - 1 if limit is None else limit
+            most = MOST if limit is None else limit
             matching: builtins.list[str] = yield dead_ids(full, task, key, before, most, self._space(queue))
             return matching
         if queue or task or key or before is not None or limit is not None:
@@ -347,12 +350,16 @@ def limit_values(
     concurrency: int | None, rate: str | None, burst: int | None
 ) -> tuple[int | None, float | None, float]:
     """Concurrency, tokens per second and bucket size, checked."""
-    if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 0):
-        raise BadOption(f"concurrency: {concurrency!r} must be zero or more")
-    if burst is not None and (rate is None or burst < 1):
-        raise BadOption("burst: it must be 1 or more, and goes with a rate")
+    if concurrency is not None and not _whole(concurrency, 0):
+        raise BadOption(f"concurrency: {brief(concurrency)} must be zero or more, a whole number up to {MOST:,}")
+    if burst is not None and (rate is None or not _whole(burst, 1)):
+        raise BadOption(f"burst: it must be 1 or more, a whole number up to {MOST:,}, and goes with a rate")
     per_second, usual = (None, 1.0) if rate is None else parse_rate(rate)
     return concurrency, per_second, usual if burst is None else float(burst)
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
 
 
 class Keys(Operator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import typing
@@ -46,7 +47,7 @@ def _native(kind: type, value: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if callable(validate):
         return validate(value)
-    raise NotImplementedError(f"a value of type {kind.__qualname__} cannot be read back")
+    raise TypeError(f"a value of type {kind.__qualname__} cannot be read back")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_foreign)
@@ -64,18 +65,23 @@ def encode(value: Any, what: str) -> bytes:
 
 
 def _has_nonfinite(value: Any) -> bool:
-    """NaN and infinities, which JSON would turn into null without a word."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(_has_nonfinite(key) or _has_nonfinite(item) for key, item in value.items())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_has_nonfinite(item) for item in value)
-    if isinstance(value, msgspec.Struct):
-        return any(_has_nonfinite(getattr(value, name)) for name in value.__struct_fields__)
-    return (
-        any(_has_nonfinite(item) for item in vars(value).values()) if hasattr(value, "__dataclass_fields__") else False
-    )
+    """NaN and infinities, which JSON would turn into null without a word. Without recursion: values may be deep."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                return True
+        elif isinstance(one, dict):
+            pending += one.keys()
+            pending += one.values()
+        elif isinstance(one, list | tuple | set | frozenset):
+            pending += one
+        elif isinstance(one, msgspec.Struct):
+            pending += (getattr(one, name) for name in one.__struct_fields__)
+        elif dataclasses.is_dataclass(one) and not isinstance(one, type):
+            pending += (getattr(one, field.name, None) for field in dataclasses.fields(one))
+    return False
 
 
 def fingerprint(name: str, payload: bytes) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -48,8 +48,8 @@ class SessionFacts(msgspec.Struct, frozen=True):
         *fixed, info = row
         try:
             told = msgspec.json.decode(info, type=dict[str, Any])
-            return msgspec.convert({**dict(zip(cls.__struct_fields__, fixed, strict=False)), **told}, cls, strict=False)
-        except msgspec.MsgspecError:
+            return msgspec.convert({**told, **dict(zip(cls.__struct_fields__, fixed, strict=False))}, cls, strict=False)
+        except (msgspec.MsgspecError, RecursionError):
             return cls(*fixed)
 
     @property
@@ -75,6 +75,9 @@ class Evidence(msgspec.Struct, frozen=True):
     attempts: list[AttemptRow]
 
 
+_STATES = frozenset(member.value for member in State)
+
+
 class Why(msgspec.Struct, frozen=True):
     """The answer: a code for programs, a sentence for people, and what it rests on."""
 
@@ -86,7 +89,10 @@ class Why(msgspec.Struct, frozen=True):
 def explain(facts: Evidence) -> Why:
     """Why the task is not running, or not done."""
     task = facts.task
-    match State(task.state):
+    if task.state not in _STATES:
+        sentence = f"It is in a state that does not exist ({task.state!r}): something other than Durably wrote its row."
+        return Why("unknown_state", sentence, {"state": task.state})
+    match state := State(task.state):
         case State.DONE | State.DEAD | State.CANCELLED:
             return _ended(facts)
         case State.LEASED:
@@ -99,6 +105,8 @@ def explain(facts: Evidence) -> Why:
             return _in_key(facts)
         case State.BLOCKED:
             return _in_group(facts)
+        case _:
+            assert_never(state)
 
 
 def _at(when: int, now: int) -> str:

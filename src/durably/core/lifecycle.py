@@ -234,7 +234,7 @@ def _hook(task: Task, options: Options, reason: str) -> tuple[Draft, ...]:
 def _options(task: Task) -> Options:
     try:
         return unpack_options(task.options)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return Options()
 
 

@@ -9,14 +9,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from durably.core.brief import brief
 from durably.errors import BadOption
 
 Duration = str | float | int | timedelta
 
 SECOND = 1_000_000
 FOREVER = 2**62
+LONGEST = 100
+"""More characters than a duration needs."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
@@ -27,19 +33,19 @@ def seconds(value: Duration, what: str = "duration") -> float:
     elif isinstance(value, bool):
         raise BadOption(f"{what}: {value!r} is not a duration; write seconds, or text such as '30s', '5m', '1h30m'")
     elif isinstance(value, int | float):
-        found = float(value)
+        found = float(value) if abs(value) < FOREVER else math.inf
     else:
         found = _parse(value, what)
     if not math.isfinite(found) or found < 0 or found * SECOND > FOREVER:
-        raise BadOption(f"{what}: {value!r} must be zero or more, and finite")
+        raise BadOption(f"{what}: {brief(value)} must be zero or more, and finite")
     return found
 
 
 def _parse(text: str, what: str) -> float:
-    compact = str(text).replace(" ", "")
-    parts = _PART.findall(compact)
+    compact = text.replace(" ", "") if isinstance(text, str) else ""
+    parts = _PART.findall(compact) if len(compact) <= LONGEST else []
     if not parts or "".join(n + u for n, u in parts) != compact:
-        raise BadOption(f"{what}: {text!r} is not a duration; write it like '30s', '5m', '1h30m' or '7d'")
+        raise BadOption(f"{what}: {brief(text)} is not a duration; write it like '30s', '5m', '1h30m' or '7d'")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
@@ -56,8 +62,8 @@ def moment(value: datetime, what: str = "at") -> int:
 
 
 def as_datetime(when: int) -> datetime:
-    """The moment as an aware datetime in UTC."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=when)
+    """The moment as an aware datetime in UTC; what lies beyond the years 1 to 9999 becomes their first or last."""
+    return _EPOCH + timedelta(microseconds=min(max(when, _FIRST), _LAST))
 
 
 def spoken(duration: int) -> str:
@@ -67,11 +73,10 @@ def spoken(duration: int) -> str:
     whole = duration // SECOND
     if whole < 60:
         return f"{whole}s"
-    for big, small, size, unit in ((86400, 3600, "d", "h"), (3600, 60, "h", "m"), (60, 1, "m", "s")):
-        if whole >= big:
-            rest = whole % big // small
-            return f"{whole // big}{size} {rest}{unit}" if rest else f"{whole // big}{size}"
-    raise AssertionError(duration)
+    parts = ((86400, 3600, "d", "h"), (3600, 60, "h", "m"), (60, 1, "m", "s"))
+    big, small, size, unit = next(part for part in parts if whole >= part[0])
+    rest = whole % big // small
+    return f"{whole // big}{size} {rest}{unit}" if rest else f"{whole // big}{size}"
 
 
 class Clock(Protocol):

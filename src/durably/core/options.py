@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from durably.core.brief import brief
 from durably.core.moment import Duration, micros, moment, seconds
 from durably.core.retry import Retry
 from durably.core.task import DEFAULT_NAMESPACE, Options, Policy, Scope, full_queue, pack_options
@@ -99,16 +100,16 @@ class Settings(msgspec.Struct, frozen=True, gc=False):
 def text(value: Any, what: str) -> str:
     """A name that every store can keep."""
     if not isinstance(value, str) or not value or len(value) > NAME_LIMIT:
-        raise BadOption(f"{what}: {value!r} must be text of 1 to {NAME_LIMIT} characters")
+        raise BadOption(f"{what}: {brief(value)} must be text of 1 to {NAME_LIMIT} characters")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise BadOption(f"{what}: {value!r} must not contain NUL or lone surrogates")
+        raise BadOption(f"{what}: {brief(value)} must not contain NUL or lone surrogates")
     return value
 
 
 def queue_name(value: Any, what: str) -> str:
     """A queue or namespace: as other names, but without the slash that separates the two."""
     if "/" in text(value, what):
-        raise BadOption(f"{what}: {value!r} must not contain '/'; use namespace= for that")
+        raise BadOption(f"{what}: {brief(value)} must not contain '/'; use namespace= for that")
     return str(value)
 
 
@@ -116,7 +117,7 @@ def choice(value: Any, kinds: type[Scope] | type[Policy], what: str) -> str:
     """One of a fixed set of words."""
     allowed = [member.value for member in kinds]
     if value not in allowed:
-        raise BadOption(f"{what}: {value!r} is not one of {', '.join(allowed)}")
+        raise BadOption(f"{what}: {brief(value)} is not one of {', '.join(allowed)}")
     return str(value)
 
 
@@ -146,7 +147,7 @@ def _read(option: str, value: Any, changes: dict[str, Any], travelling: dict[str
             changes[option] = queue_name(value, option)
         case "priority":
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 9:
-                raise BadOption(f"priority: {value!r} must be from 0 (last) to 9 (first)")
+                raise BadOption(f"priority: {brief(value)} must be from 0 (last) to 9 (first)")
             changes["priority"] = value
         case "key":
             changes["key"] = None if value is None else text(value, "key")
@@ -157,11 +158,13 @@ def _read(option: str, value: Any, changes: dict[str, Any], travelling: dict[str
         case "unique":
             unique = Unique(value) if isinstance(value, str) else value
             if unique is not None and not isinstance(unique, Unique):
-                raise BadOption(f"unique: {value!r} must be text or Unique(...)")
+                raise BadOption(f"unique: {brief(value)} must be text or Unique(...)")
             changes["unique"] = None if unique is None else unique.checked()
         case "retry":
             if not isinstance(value, Retry):
-                raise BadOption(f"retry: {value!r} is not a policy; use Retry.exponential(...), Retry.after(...) ...")
+                raise BadOption(
+                    f"retry: {brief(value)} is not a policy; use Retry.exponential(...), Retry.after(...) ..."
+                )
             changes["retry"] = value
         case "timeout":
             changes["timeout"] = None if value is None else _positive(value, "timeout")
@@ -175,13 +178,13 @@ def _read(option: str, value: Any, changes: dict[str, Any], travelling: dict[str
             changes["once"] = bool(value)
         case "crash_cap":
             if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= 100:
-                raise BadOption(f"crash_cap: {value!r} must be a whole number from 2 to 100")
+                raise BadOption(f"crash_cap: {brief(value)} must be a whole number from 2 to 100")
             travelling["crash_cap"] = value
         case "delay":
             changes |= {"due_in": micros(seconds(value, "delay")), "at": None}
         case "at":
             if not isinstance(value, datetime):
-                raise BadOption(f"at: {value!r} must be a datetime with a time zone; for a duration use delay=")
+                raise BadOption(f"at: {brief(value)} must be a datetime with a time zone; for a duration use delay=")
             changes |= {"at": moment(value), "due_in": 0}
         case "on_dead":
             travelling["on_dead"] = None if value is None else text(getattr(value, "name", value), "on_dead")
@@ -193,13 +196,13 @@ def _read(option: str, value: Any, changes: dict[str, Any], travelling: dict[str
 def _positive(value: Duration, what: str) -> float:
     found = seconds(value, what)
     if found <= 0:
-        raise BadOption(f"{what}: {value!r} must be longer than nothing")
+        raise BadOption(f"{what}: {brief(value)} must be longer than nothing")
     return found
 
 
 def _tags(value: Any) -> str | None:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise BadOption(f"tags: {value!r} must be a list of texts")
+        raise BadOption(f"tags: {brief(value)} must be a list of texts")
     found = [text(tag, "tags") for tag in value]
     if len(found) > TAG_LIMIT:
         raise BadOption(f"tags: {len(found)} are too many; {TAG_LIMIT} are allowed")

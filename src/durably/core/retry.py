@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -125,6 +125,8 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
                 if not math.isfinite(wait) or wait < 0:
                     raise BadOption(f"Retry.custom: the function answered {wait!r} for failure {spent}")
                 return min(wait, self.cap), min(wait, self.cap)
+            case _:
+                assert_never(self.kind)
 
     def _grown(self, spent: int) -> float:
         try:

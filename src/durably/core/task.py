@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from durably.core.brief import brief
 from durably.core.retry import Retry
+from durably.errors import BadOption
 
 
 class State(StrEnum):
@@ -173,11 +175,12 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
 def clean(text: str, limit: int) -> str:
     """Text that every database takes: no NUL, no lone surrogates, the middle cut out when it is too long."""
-    safe = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-    if len(safe) <= limit:
-        return safe
-    half = limit // 2
-    return f"{safe[:half]}\n[... {len(safe) - limit} characters left out ...]\n{safe[-half:]}"
+    if not isinstance(text, str):
+        raise BadOption(f"{brief(text)} must be text")
+    if len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]}\n[... {len(text) - limit} characters left out ...]\n{text[-half:]}"
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote, urlsplit
 
 from durably.core.moment import Clock
@@ -24,16 +25,24 @@ def open_store(
         except ImportError as error:
             raise StoreUnavailable(f"PostgreSQL needs its driver: pip install 'durably[postgres]' ({error})") from error
         return PostgresStore(url, schema=schema, listen_url=listen_url)
-    raise BadOption(
-        f"the store {scheme or url!r}: is not known; use sqlite:///file.db or postgresql://user@host/database"
-    )
+    # What is no address may be anything, a password included: only what can be the name of a store is quoted.
+    known = ":" in url and re.fullmatch(r"[a-z0-9+.]+", scheme)
+    named = f"the store {scheme!r} is not known" if known else "this is no address of a store"
+    raise BadOption(f"{named}; use sqlite:///file.db or postgresql://user@host/database")
 
 
 def _sqlite_path(url: str) -> str:
-    parts = urlsplit(url)
-    path = unquote(parts.path)
-    if parts.netloc or parts.query or parts.fragment:
-        raise BadOption(f"{url!r}: write sqlite:///relative.db or sqlite:////absolute/path.db (three or four slashes)")
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path, errors="strict")
+        usable = not (parts.netloc or parts.query or parts.fragment or "\0" in path)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise BadOption(
+            "an SQLite address is a path and nothing else: write sqlite:///relative.db or sqlite:////absolute/path.db "
+            "(three or four slashes), and in the path % as %25, ? as %3F and # as %23"
+        )
     if path in ("", "/", "/:memory:"):
         return ":memory:"
     return path[1:]

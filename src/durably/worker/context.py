@@ -11,6 +11,7 @@ import msgspec
 from durably.client.definition import Call
 from durably.client.engine import Engine
 from durably.client.info import Progress, readable
+from durably.core.codec import encode
 from durably.core.task import Draft, Task, clean
 from durably.errors import BadOption, DurablyError, SessionLost
 from durably.stores.operations.commit import set_progress
@@ -109,15 +110,17 @@ class Context:
         self._cancelled = True
 
     def _saving(self, details: Any) -> Any:
-        data = self._engine.payload(self._task.name, msgspec.json.encode(details))
+        data = self._packed(details)
         progress, self.pending_progress = self.pending_progress, None
         return set_progress(self._task.id, self._task.token, progress, data)
 
     def _kept(self, kept: bool, details: Any) -> None:
         if not kept:
             raise SessionLost(f"task {self._task.id} belongs to another worker by now: its details were not saved")
-        data = self._engine.codec.encode(msgspec.json.encode(details))
-        self._task = msgspec.structs.replace(self._task, details=data)
+        self._task = msgspec.structs.replace(self._task, details=self._packed(details))
+
+    def _packed(self, details: Any) -> bytes:
+        return self._engine.payload(self._task.name, encode(details, f"the details of {self._task.name!r}"))
 
 
 def enter(context: Context) -> None:

@@ -20,7 +20,7 @@ from durably.core.codec import encode
 from durably.core.moment import micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
 from durably.core.task import Failure, Options, Task, unpack_options
-from durably.errors import BadOption, BadPayload, Discard, Permanent, RetryAfter, Snooze
+from durably.errors import Discard, Permanent, RetryAfter, Snooze
 from durably.observe.events import Kind
 from durably.worker.context import Context, enter
 from durably.worker.report import Decide, Report
@@ -88,7 +88,7 @@ class Executor:
             result = None
             if value is not None:
                 result = self._engine.payload(attempt.task.name, encode(value, f"the result of {attempt.task.name!r}"))
-        except BadPayload as error:
+        except Exception as error:
             return self.failed(attempt, Failure.of(error, permanent=True), ran)
         spawned, retention, took = attempt.context.successors, attempt.options.retention, micros(ran)
         decide: Decide = lambda task: lifecycle.complete(  # noqa: E731
@@ -114,7 +114,7 @@ class Executor:
                     failure = Failure.of(error, permanent=True)
                 case _:
                     failure = Failure.of(error, permanent=attempt.retry.is_permanent(error))
-        except BadOption as complaint:
+        except Exception as complaint:
             failure = Failure.of(complaint)
         return self.failed(attempt, failure, ran)
 
@@ -158,7 +158,7 @@ def readable_options(task: Task) -> Options | Failure:
     """The options that travel with the task, or why they cannot be read."""
     try:
         return unpack_options(task.options)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return Failure.of(error)
 
 

@@ -129,8 +129,7 @@ class Reporter:
         ours = current is not None and current.token == report.task.token
         if ours and current is not None and current.state == State.LEASED:
             return report, self._decided(report, current)
-        if ours and current is not None and current.ended:
-            # Our commit had landed and only its answer was lost.
+        if current is not None and landed(verdict.change, current):
             self._tell(report, verdict.change)
         else:
             self._fence(report, verdict)
@@ -142,7 +141,9 @@ class Reporter:
             return self._seal(report.decide(task))
         except Exception as error:
             log.exception("the outcome of task %s could not be decided", task.id)
-            return fail(task, Failure.of(error, permanent=True), Retry.never(), 0.0)
+            # Without its options, which may be what cannot be used.
+            bare = msgspec.structs.replace(task, options=None)
+            return fail(bare, Failure.of(error, permanent=True), Retry.never(), 0.0)
 
     def _tell(self, report: Report, change: Change) -> None:
         if not self._events.observed:
@@ -161,6 +162,16 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
+
+
+def landed(change: Change, current: Task) -> bool:
+    """Whether the task is what our change made of it, and only the answer was lost.
+
+    Its token alone does not say so: a lapse leaves it as it was, but counts one crash more than we decided on. While
+    the task waits in its key, the token is not known, but the version is.
+    """
+    ours = current.token == change.task.token or current.version == change.task.version + 1
+    return ours and current.state == change.state and current.crashes == change.crashes
 
 
 def aftermath(change: Change, kind: Kind) -> Kind | None:

@@ -58,7 +58,14 @@ class Running:
         return set(self._attempts)
 
     def start(self, task: Task, now: int) -> None:
-        """Begin an attempt, or report at once why it cannot begin."""
+        """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
+        try:
+            self._start(task, now)
+        except Exception as error:
+            log.exception("task %s could not be started", task.id)
+            self._spoil(task, Failure.of(error))
+
+    def _start(self, task: Task, now: int) -> None:
         definition = self._definitions.get(task.name)
         if definition is None:
             self._put_back(task)

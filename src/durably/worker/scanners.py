@@ -13,7 +13,7 @@ from durably.core.change import Applied, Change
 from durably.core.lifecycle import expire, lapse
 from durably.core.moment import SECOND
 from durably.core.task import Task
-from durably.errors import DurablyError, StoreUnavailable
+from durably.errors import StoreUnavailable
 from durably.observe.events import Event, Events, Kind
 from durably.stores.operations.claim import next_due
 from durably.stores.operations.commit import commit
@@ -82,7 +82,7 @@ async def supervise(scanner: Scanner, stopping: asyncio.Event) -> None:
         except StoreUnavailable as error:
             log.warning("%s: %s", scanner.name, error)
             pause = 1.0
-        except DurablyError:
+        except Exception:
             log.exception("%s failed; the next round comes", scanner.name)
             pause = 1.0
 
@@ -95,7 +95,7 @@ async def one_by_one(rows: list[str], failures: Failures, whole: Callable[[list[
         return await whole(rows)
     except StoreUnavailable:
         raise
-    except DurablyError:
+    except Exception:
         done = 0
         for row in rows:
             try:
@@ -103,7 +103,7 @@ async def one_by_one(rows: list[str], failures: Failures, whole: Callable[[list[
                 failures.passed(row)
             except StoreUnavailable:
                 raise
-            except DurablyError as error:
+            except Exception as error:
                 failures.struck(row, error)
         return done
 

@@ -9,6 +9,7 @@ import msgspec
 from durably.core.ids import partition_of
 from durably.core.task import Draft, Scope, restore, split_queue
 from durably.errors import Conflict, RetryTransaction
+from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Steps, operation
 
 ROUNDS = 10
@@ -61,7 +62,9 @@ def _accept(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> St
     unique = [draft for draft in drafts if draft.unique_scope is not None]
     answers: dict[str, Accepted | Conflict] = {}
     if unique:
-        answers = yield from _settle_unique(q, unique)
+        answers, taken = yield from _settle_unique(q, unique)
+        if taken and not fresh:
+            yield from _give_back(q, sorted(taken))
     wanted = [draft for draft in drafts if draft.id not in answers]
     if wanted:
         yield from insert(q, wanted)
@@ -77,6 +80,13 @@ def _needs_care(draft: Draft) -> bool:
     return draft.once or draft.unique_scope is not None
 
 
+def _give_back(q: Queries, ids: list[str]) -> Steps[None]:
+    """A task that an earlier try brought in has given its unique key up if it does not have it: it takes none again."""
+    known = [task.id for task in (yield from fetch(q, ids))]
+    if known:
+        yield q("free_unique", known, [Scope.LIVE.value, Scope.WAITING.value, Scope.PERIOD.value])
+
+
 def _let_rest(q: Queries, ids: list[str]) -> Steps[None]:
     """What has ended, or begun, since an earlier try stays so, and takes no unique key again."""
     rows = yield q("ended", ids)
@@ -90,12 +100,13 @@ def _let_rest(q: Queries, ids: list[str]) -> Steps[None]:
         yield q("free_unique", begun, [Scope.WAITING.value])
 
 
-def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[dict[str, Accepted | Conflict]]:
-    """Who already has the unique keys; drafts that are not in the answer have taken theirs."""
+def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[tuple[dict[str, Accepted | Conflict], set[str]]]:
+    """Who already has the unique keys; and the drafts that have taken theirs just now. The others had it before."""
     answers: dict[str, Accepted | Conflict] = {}
+    taken: set[str] = set()
     open_ones = list(drafts)
     for _ in range(ROUNDS):
-        taken = yield q.each(
+        rows = yield q.each(
             "take_unique",
             [d.id for d in open_ones],
             [split_queue(d.queue)[0] for d in open_ones],
@@ -104,10 +115,10 @@ def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[dict[str, Accep
             [d.fingerprint for d in open_ones],
             [d.unique_for for d in open_ones],
         )
-        won = {task for (task,) in taken}
-        open_ones = [draft for draft in open_ones if draft.id not in won]
+        taken.update(task for (task,) in rows)
+        open_ones = [draft for draft in open_ones if draft.id not in taken]
         if not open_ones:
-            return answers
+            return answers, taken
         found = yield q.each(
             "find_unique",
             [d.id for d in open_ones],
@@ -124,7 +135,7 @@ def _settle_unique(q: Queries, drafts: Sequence[Draft]) -> Steps[dict[str, Accep
                     answers[draft.id] = _judged(draft, task, print_)
         open_ones = [draft for draft in open_ones if draft.id not in holders]
         if not open_ones:
-            return answers
+            return answers, taken
     raise RetryTransaction(
         f"the unique key {open_ones[0].unique_key!r} is taken by a transaction that this one cannot see: "
         "roll back and run your transaction again"

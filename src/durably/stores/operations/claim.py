@@ -79,7 +79,7 @@ def claim(
         groups = [(queue, gate, is_line) for queue, gate, is_line in groups if queue in lanes]
     names = {f"q:{lane.queue}" for lane in lanes.values() if lane.limited} | {f"g:{gate}" for _, gate, _ in groups}
     keeper = yield from lock_gates(q, sorted(names), now, room)
-    desk = Desk(session, lanes, groups, keeper, alone, now)
+    desk = Desk(session, lanes, groups, keeper, alone, bool(alone_waiting), now)
     taken: list[Task] = []
     moved: dict[Range, int] = {}
     # What was counted may not be there for the taking; then the room that is left goes to whoever can use it.

@@ -131,7 +131,8 @@ def _give_back_keys(q: Queries, changes: Sequence[Change], held: dict[Key, tuple
         was_head = change.task.state == State.LEASED
         if change.state == State.LEASED or key not in held or (held[key][0] == "leased" and not was_head):
             continue
-        if was_head or key not in touched:
+        # Of several that wait in one key, the one that it is paused for decides.
+        if was_head or key not in touched or change.task.id == held[key][2]:
             touched[key] = change
     if not touched:
         return

@@ -105,9 +105,9 @@ def _paused_head(q: Queries, queue: str, key: str) -> Steps[Task]:
         raise UnknownTask(f"no key {key!r} with waiting tasks in queue {queue!r}; see `durably keys list`")
     if rows[0][2] != "paused":
         raise NotAllowed(f"the key {key!r} in queue {queue!r} is {rows[0][2]}, not paused: there is nothing to resume")
-    if rows[0][4] is not None:
-        [head] = yield from fetch(q, [rows[0][4]])
-        return head
+    named = [] if rows[0][4] is None else (yield from fetch(q, [rows[0][4]]))
+    if named and not named[0].ended:
+        return named[0]
     rows = yield q("key_tasks", queue, key, 1)
     if not rows:
         raise UnknownTask(f"the key {key!r} in queue {queue!r} has no task waiting")

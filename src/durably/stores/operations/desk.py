@@ -31,6 +31,8 @@ class Desk(msgspec.Struct, frozen=True, gc=False):
     groups: list[tuple[str, str, bool]]
     keeper: Gatekeeper
     alone: bool
+    lonely: bool
+    """Whether a task on its last crash life waits, which a claim takes only with `alone`, and then nothing else."""
     now: int
 
     def queue_left(self, lane: Lane, room: int) -> int:

@@ -36,8 +36,11 @@ def line_heads(q: Queries, desk: Desk, lines: Sequence[Line], room: int) -> Step
 def claim_lines(q: Queries, desk: Desk, heads: Sequence[Head], room: int) -> Steps[list[Task]]:
     """Tasks of limit groups, as many as their gates allow, those first whose heads were found first."""
     lines = desk.lines()
-    late = {line for line in lines if desk.lanes[line[0]].cutoff < FOREVER and _left(desk, line, 1) > 0}
-    late -= {head.line for head in heads}
+    late: set[Line] = set()
+    if not desk.lonely:
+        # Else a line in which this claim finds nobody may have someone for the claim that follows.
+        late = {line for line in lines if desk.lanes[line[0]].cutoff < FOREVER and _left(desk, line, 1) > 0}
+        late -= {head.line for head in heads}
     taken: list[Task] = []
     hungry = lines
     while shares := _dealt(desk, heads, room - len(taken)):

@@ -48,7 +48,8 @@ WITH gone AS (
         ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
 ), lined AS (
     INSERT INTO durably.lines (queue, gate, ready_at)
-    SELECT queue, gate, min(ready_at) FROM gone WHERE key IS NULL GROUP BY queue, gate ORDER BY queue, gate
+    SELECT queue, gate, min(ready_at) FROM gone WHERE key IS NULL AND gate IS NOT NULL
+     GROUP BY queue, gate ORDER BY queue, gate
         ON CONFLICT (queue, gate) DO UPDATE SET gate = EXCLUDED.gate
 )
 SELECT count(*) FROM gone

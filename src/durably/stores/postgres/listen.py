@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 
 import psycopg
 
@@ -55,12 +57,12 @@ class Notifications:
         """Listen until the connection fails, or does not hear what it says to itself."""
         connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, connect_timeout=10)
         async with connection:
-            await connection.execute(f"LISTEN {self._channel}".encode())
+            await _answered(connection, f"LISTEN {self._channel}")
             # Whatever was notified while nobody listened is found by one claim now.
             self._arrived.set()
             while True:
                 echo = f"check/{id(connection)}"
-                await connection.execute("SELECT pg_notify(%s, %s)", [self._channel, echo])
+                await _answered(connection, "SELECT pg_notify(%s, %s)", self._channel, echo)
                 heard = False
                 async for notice in connection.notifies(timeout=CHECK_EVERY):
                     if notice.payload == echo:
@@ -70,3 +72,16 @@ class Notifications:
                 if not heard:
                     log.warning("the notification connection went silent: reconnecting (a pooler in transaction mode?)")
                     return
+
+
+async def _answered(connection: psycopg.AsyncConnection, text: str, *args: str) -> None:
+    """Run a statement. A connection that gives no answer is shut down under it, which ends the wait for one."""
+    asking = asyncio.create_task(connection.execute(text.encode(), args or None))
+    try:
+        await asyncio.wait({asking}, timeout=CHECK_EVERY)
+    finally:
+        if not asking.done():
+            with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+                wire.shutdown(socket.SHUT_RDWR)
+        await asyncio.gather(asking, return_exceptions=True)
+    await asking

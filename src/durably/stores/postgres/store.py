@@ -14,6 +14,7 @@ from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavai
 from durably.stores.columns import ended_columns, live_columns, task_columns
 from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
+from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.arrays import arguments
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
@@ -54,9 +55,9 @@ class PostgresStore:
     def __init__(self, url: str, *, schema: str = "durably", listen_url: str | None = None) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", schema):
             raise BadOption(f"schema: {schema!r} must be a plain lower-case name such as 'durably'")
-        self.url = url
+        self.url = checked(url)
         self.schema = schema
-        self.listen_url = listen_url or url
+        self.listen_url = checked(listen_url or url)
         self._careful = load(dialect(schema))
         self.queries = self._careful.without("drop_revived")
         self.pool = Pool(url)
@@ -71,6 +72,8 @@ class PostgresStore:
             try:
                 with self.pool.connection() as connection:
                     return self._transact(connection, op, queries)
+            except UnicodeEncodeError as error:
+                raise StoreRejected(f"{self.address}: {error}") from error
             except psycopg.Error as error:
                 queries = self._again(op, error, left, queries)
                 time.sleep(random.uniform(0, 0.02))
@@ -82,6 +85,8 @@ class PostgresStore:
             try:
                 async with self.pool.aconnection() as connection:
                     return await self._atransact(connection, op, queries)
+            except UnicodeEncodeError as error:
+                raise StoreRejected(f"{self.address}: {error}") from error
             except psycopg.Error as error:
                 queries = self._again(op, error, left, queries)
                 await asyncio.sleep(random.uniform(0, 0.02))
@@ -215,9 +220,3 @@ class PostgresStore:
 
 def _first(error: psycopg.Error) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def redacted(url: str) -> str:
-    """The URL without its password."""
-    hidden = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-    return re.sub(r"(password=)[^&\s]*", r"\1***", hidden)

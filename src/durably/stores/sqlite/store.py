@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 from durably.core.moment import Clock, HostClock
@@ -61,6 +60,7 @@ class SqliteStore:
         self._reader: sqlite3.Connection | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._migrated = False
+        self._lenient = False
 
     @property
     def address(self) -> str:
@@ -123,8 +123,9 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            if not self.in_memory and not Path(self.path).parent.is_dir():
-                raise StoreUnavailable(f"{self.address}: the folder {Path(self.path).parent} does not exist")
+            folder = os.path.dirname(self.path)
+            if not self.in_memory and not os.path.isdir(folder):
+                raise StoreUnavailable(f"{self.address}: the folder {folder} does not exist")
             connection = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
             )
@@ -135,7 +136,16 @@ class SqliteStore:
                 raise
         except sqlite3.Error as error:
             raise self._told(error) from error
+        if self._lenient:
+            connection.text_factory = _leniently
         return connection
+
+    def _be_lenient(self) -> None:
+        """Text that is no UTF-8 was found, in a row that must not stop the others; to look twice costs, so only now."""
+        self._lenient = True
+        for connection in (self._reader, self._writer):
+            if connection is not None:
+                connection.text_factory = _leniently
 
     def _writing(self) -> sqlite3.Connection:
         if self._writer is None:
@@ -216,7 +226,12 @@ class SqliteStore:
         while True:
             try:
                 return attempt()
+            except (UnicodeEncodeError, OverflowError) as error:
+                raise StoreRejected(f"{self.address}: {error}") from error
             except sqlite3.Error as error:
+                if not self._lenient and str(error).startswith("Could not decode to UTF-8"):
+                    self._be_lenient()
+                    continue
                 busy = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in _BUSY
                 if not busy:
                     raise self._told(error) from error
@@ -241,3 +256,7 @@ class SqliteStore:
             }.get(getattr(error, "sqlite_errorname", "") or "", text)
             return StoreUnavailable(f"{self.address}: {hint}")
         return StoreRejected(f"{self.address}: {text}")
+
+
+def _leniently(text: bytes) -> str:
+    return text.decode("utf-8", "replace")

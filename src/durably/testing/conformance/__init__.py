@@ -29,6 +29,7 @@ from durably.testing.conformance.retrying import Retrying
 from durably.testing.conformance.serving import Serving
 from durably.testing.conformance.uniqueness import Uniqueness
 from durably.testing.conformance.whying import Whying
+from durably.testing.conformance.withstanding import Withstanding
 
 
 class Suite(
@@ -48,5 +49,6 @@ class Suite(
     Serving,
     Uniqueness,
     Whying,
+    Withstanding,
 ):
     """Every behaviour at once."""

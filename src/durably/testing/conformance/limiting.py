@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durably.core import lifecycle
-from durably.stores.operations.control import set_limit
+from durably.stores.operations.control import set_limit, set_queue
 from durably.testing.world import World
 
 
@@ -208,3 +208,20 @@ class Limiting:
         free = world.add()
 
         assert [task.id for task in world.claim(world.session())] == [free]
+
+    def test_a_task_of_a_group_that_must_run_alone_is_found_while_its_queue_drains(self, world: World) -> None:
+        task_id = world.add(gate="tenant")
+        for _ in range(2):
+            world.claim(world.session())
+            world.let_die()
+        world.advance(10)
+        world.promote()
+        world.run(set_queue("default", "draining"))
+        session = world.session()
+        world.claim(session)
+        world.advance(2)
+
+        found = world.claim_all(session)
+
+        assert (found.tasks, found.alone_waiting) == ([], True)
+        assert [task.id for task in world.claim(session, alone=True)] == [task_id]

@@ -309,3 +309,15 @@ class Ordering:
         for draft in drafts:
             wanted.setdefault(draft.key or "", []).append(draft.id)
         assert seen == wanted
+
+    def test_a_pause_ends_with_the_task_that_it_waits_for_whoever_ends_beside_it(self, world: World) -> None:
+        for first in (0, 1):
+            key = f"k{first}"
+            head, behind, last = (world.add(key=key, policy="pause") for _ in range(3))
+            session = world.session()
+            [task] = world.claim(session)
+            world.apply(world.failing(task, permanent=True))
+            both = [lifecycle.expire(world.get(task_id)) for task_id in (head, behind)]
+            world.apply(both[first], both[1 - first])
+
+            assert run_next(world, session) == last

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from durably.core import lifecycle
 from durably.core.moment import SECOND
-from durably.stores.operations.read import sessions
+from durably.stores.operations.commit import commit
+from durably.stores.operations.read import get, sessions
 from durably.stores.operations.sweep import beat, bury, close_session, lapsed, mark_dead
-from durably.testing.world import LEASE, World
+from durably.testing.world import LEASE, RETRY, World
+from durably.worker.context import current
 
 
 class Recovering:
@@ -177,3 +179,38 @@ class Recovering:
         world.let_die()
 
         assert (world.get(task_id).state, world.get(task_id).reason) == ("cancelled", "no")
+
+    def test_a_zombie_whose_task_was_buried_meanwhile_does_not_tell_of_a_completion(self, world: World) -> None:
+        told: list[str] = []
+
+        @world.app.task(at_most_once=True)
+        async def work() -> None:
+            [held] = await world.store.arun(get([current().id]))
+            await world.store.arun(commit([lifecycle.lapse(held)]))
+
+        handle = world.call(work, "enqueue")
+        world.app.events.subscribe(lambda event: told.append(event.kind))
+        world.tick()
+
+        assert world.call(handle, "state") == "dead"
+        assert told[-1] == "fenced"
+        assert "completed" not in told
+
+    def test_a_failure_whose_answer_was_lost_is_told_as_a_failure(self, world: World) -> None:
+        told: list[str] = []
+
+        @world.app.task(retry=RETRY)
+        async def work() -> None:
+            [held] = await world.store.arun(get([current().id]))
+            await world.store.arun(commit([world.failing(held)]))
+            raise ValueError("the report that landed before")
+
+        for key in (None, "k"):
+            handle = world.call(work.using(key=key), "enqueue")
+            stop = world.app.events.subscribe(lambda event: told.append(event.kind))
+            world.tick()
+            stop()
+
+            assert (world.call(handle, "info").spent, world.outcomes(handle.id)) == (1, ["failed"])
+            assert told[-1] == "failed"
+            assert "fenced" not in told

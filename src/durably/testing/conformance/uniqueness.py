@@ -9,6 +9,7 @@ from durably.core.moment import SECOND
 from durably.core.task import Draft
 from durably.errors import Conflict
 from durably.stores.operations.accept import Accepted
+from durably.stores.operations.control import replay
 from durably.testing.world import World
 
 
@@ -134,3 +135,32 @@ class Uniqueness:
 
         assert answer == Accepted(draft.id)
         assert len(world.claim(world.session())) == 1
+
+    def test_a_repeated_enqueue_takes_no_key_of_a_later_period(self, world: World) -> None:
+        hour = 3600 * SECOND
+        for ended in (False, True):
+            first = unique(world, "period", unique_for=hour)
+            accepted(world, first)
+            if ended:
+                world.finish(*world.claim(world.session()))
+            world.advance(3600)
+            [again] = world.accept(first, again=True)
+            second = unique(world, "period", unique_for=hour)
+
+            assert again == Accepted(first.id)
+            assert accepted(world, second) == Accepted(second.id)
+            world.finish(*world.claim(world.session()))
+            world.advance(3600)
+
+    def test_a_repeated_enqueue_of_a_replayed_task_takes_no_key(self, world: World) -> None:
+        for scope in ("waiting", "live"):
+            first, second = unique(world, scope), unique(world, scope)
+            accepted(world, first)
+            session = world.session()
+            [task] = world.claim(session)
+            world.apply(world.failing(task, permanent=True))
+            world.run(replay([first.id]))
+            world.accept(first, again=True)
+
+            assert accepted(world, second) == Accepted(second.id)
+            world.finish(*world.claim(session))

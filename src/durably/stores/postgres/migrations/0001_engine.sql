@@ -1,5 +1,6 @@
 -- Live tasks in `tasks`, ended ones in `history`, failed attempts of both in `attempts`.
 -- Times are microseconds since 1970 by now(). Full queue names are `queue`, or `namespace/queue`.
+-- A number that a claim could not count up is refused when it is written: it would stop every claim.
 --
 -- tasks     the hot table: rows leave it when they end
 -- turns     markers: "a task of this key (or limit group) was committed"; inserted by anyone, consumed by a poll
@@ -53,7 +54,8 @@ CREATE TABLE durably.tasks (
     unique_key   text,
     progress     text,
     details      bytea,
-    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 50)
+    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 50),
+    CONSTRAINT tasks_countable CHECK (version < 4611686018427387904 AND attempt < 1073741824 AND spent < 1073741824)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tasks_ready   ON durably.tasks (queue, priority, ready_at) WHERE state = 'ready';
 CREATE INDEX tasks_delayed ON durably.tasks (ready_at) WHERE state = 'delayed';

@@ -1,5 +1,7 @@
 -- Live tasks in `tasks`, ended ones in `history`, failed attempts of both in `attempts`.
 -- Times are microseconds since 1970 by the host's clock. Full queue names are `queue`, or `namespace/queue`.
+-- Tables are STRICT: a value of the wrong type, which a claim would stumble over, is refused when it is written.
+-- So is a number that a claim could not count up.
 --
 -- tasks     the hot table: rows leave it when they end
 -- turns     markers: "a task of this key (or limit group) was committed"; inserted by anyone, consumed by a poll
@@ -13,7 +15,7 @@
 CREATE TABLE durably_meta (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
-);
+) STRICT;
 INSERT INTO durably_meta VALUES ('store', lower(hex(randomblob(16)))), ('token', '0');
 
 
@@ -47,8 +49,9 @@ CREATE TABLE durably_tasks (
     unique_scope TEXT,
     unique_key   TEXT,
     progress     TEXT,
-    details      BLOB
-);
+    details      BLOB,
+    CHECK (version < 4611686018427387904 AND attempt < 1073741824 AND spent < 1073741824)
+) STRICT;
 CREATE INDEX durably_tasks_ready   ON durably_tasks (queue, priority, ready_at) WHERE state = 'ready';
 CREATE INDEX durably_tasks_delayed ON durably_tasks (ready_at) WHERE state = 'delayed';
 CREATE INDEX durably_tasks_key     ON durably_tasks (queue, key, seq) WHERE state = 'blocked' AND key IS NOT NULL;
@@ -91,7 +94,7 @@ CREATE TABLE durably_history (
     details      BLOB,
     reason       TEXT,
     result       BLOB
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX durably_history_prune ON durably_history (prune_at) WHERE prune_at IS NOT NULL;
 CREATE INDEX durably_history_dead  ON durably_history (finished_at, id) WHERE state = 'dead';
 
@@ -107,7 +110,7 @@ CREATE TABLE durably_attempts (
     started_at  INTEGER,
     finished_at INTEGER NOT NULL,
     PRIMARY KEY (task, attempt)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE durably_unique_keys (
     namespace   TEXT NOT NULL,
@@ -119,7 +122,7 @@ CREATE TABLE durably_unique_keys (
     state       TEXT,
     result      BLOB,
     PRIMARY KEY (namespace, scope, key)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX durably_unique_keys_task   ON durably_unique_keys (task);
 CREATE INDEX durably_unique_keys_expiry ON durably_unique_keys (expires_at) WHERE expires_at IS NOT NULL;
 
@@ -131,7 +134,7 @@ CREATE TABLE durably_turns (
     priority INTEGER NOT NULL,
     alone    INTEGER NOT NULL,
     ready_at INTEGER NOT NULL
-);
+) STRICT;
 
 CREATE TABLE durably_keys (
     queue      TEXT    NOT NULL,
@@ -148,7 +151,7 @@ CREATE TABLE durably_keys (
     started_at INTEGER,
     reason     TEXT,
     PRIMARY KEY (queue, key)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX durably_keys_ready  ON durably_keys (queue, priority, ready_at) WHERE state = 'ready';
 CREATE INDEX durably_keys_leased ON durably_keys (session) WHERE state = 'leased';
 CREATE INDEX durably_keys_held   ON durably_keys (gate) WHERE held;
@@ -158,7 +161,7 @@ CREATE TABLE durably_lines (
     gate     TEXT   NOT NULL,
     ready_at INTEGER NOT NULL,
     PRIMARY KEY (queue, gate)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX durably_lines_ready ON durably_lines (queue, ready_at);
 
 CREATE TABLE durably_gates (
@@ -168,14 +171,14 @@ CREATE TABLE durably_gates (
     burst       REAL NOT NULL,
     tokens      REAL NOT NULL,
     refilled_at INTEGER NOT NULL
-);
+) STRICT;
 
 CREATE TABLE durably_permits (
     gate  TEXT   NOT NULL,
     task  TEXT   NOT NULL,
     token INTEGER NOT NULL,
     PRIMARY KEY (gate, task)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX durably_permits_task ON durably_permits (task);
 
 CREATE TABLE durably_sessions (
@@ -187,22 +190,22 @@ CREATE TABLE durably_sessions (
     host       TEXT   NOT NULL,
     pid        INTEGER NOT NULL,
     info       TEXT   NOT NULL
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE durably_sleepers (
     queue   TEXT NOT NULL,
     session TEXT NOT NULL,
     PRIMARY KEY (queue, session)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE durably_queues (
     name   TEXT PRIMARY KEY,
     state  TEXT NOT NULL,
     cutoff INTEGER
-);
+) STRICT;
 
 CREATE TABLE durably_cancel_requests (
     seq    INTEGER PRIMARY KEY,
     task   TEXT   NOT NULL,
     reason TEXT   NOT NULL
-);
+) STRICT;

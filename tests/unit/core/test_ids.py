@@ -1,0 +1,86 @@
+"""Ids: UUIDs of version 7 that carry their partition, and repeat where they must."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+
+from durably.core.ids import PARTITIONS, Ids, derived, partition_for, partition_of
+from durably.core.moment import SECOND
+from durably.testing.clock import ManualClock
+
+
+def test_ids_are_uuids_of_version_7_that_sort_by_time_and_carry_their_partition() -> None:
+    clock = ManualClock()
+    ids = Ids(clock)
+    made = []
+    for _ in range(50):
+        made.append(ids.task("customer-7"))
+        clock.advance(0.001)
+
+    assert made == sorted(made)
+    assert {UUID(one).version for one in made} == {7}
+    assert {partition_of(one) for one in made} == {partition_for("customer-7")}
+    assert len({partition_of(ids.task(None)) for _ in range(200)}) > 100
+
+
+def test_ids_repeat_with_the_same_clock_and_chance() -> None:
+    first, second = (Ids(ManualClock(), random.Random(7)) for _ in range(2))
+
+    assert [first.task(None) for _ in range(5)] == [second.task(None) for _ in range(5)]
+    assert first.session() == second.session()
+
+
+def test_derived_ids_depend_on_task_attempt_and_index_alone() -> None:
+    parent = Ids(ManualClock()).task(None)
+
+    assert derived(parent, 1, 0, None) == derived(parent, 1, 0, None)
+    assert len({derived(parent, attempt, index, None) for attempt in range(5) for index in range(5)}) == 25
+    assert partition_of(derived(parent, 1, 0, "k")) == partition_for("k") < PARTITIONS
+    assert UUID(derived(parent, 1, 0, "k")).version == 7
+
+
+class Bits:
+    """Randomness in which every bit is set, or none."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def getrandbits(self, count: int) -> int:
+        return (1 << count) - 1 if self._value else 0
+
+
+def an_id(value: int, anchor: str | None = None) -> str:
+    return Ids(ManualClock(0x0123_4567_89AB * 1000 + 999), Bits(value)).task(anchor)  # type: ignore[arg-type]
+
+
+def test_the_layout_of_an_id_does_not_change() -> None:
+    assert an_id(0) == "01234567-89ab-7000-8000-000000000000"
+    assert an_id(1) == "01234567-89ab-7fff-bfff-ffffffffffff"
+    assert an_id(0, "customer-7") == f"01234567-89ab-7{partition_for('customer-7'):03x}-8000-000000000000"
+
+
+def test_the_years_that_an_id_can_hold_wrap_around() -> None:
+    assert Ids(ManualClock((1 << 48) * 1000), Bits(0)).task(None) == "00000000-0000-7000-8000-000000000000"  # type: ignore[arg-type]
+
+
+def test_a_session_is_96_bits_of_chance() -> None:
+    assert Ids(ManualClock(), Bits(1)).session() == "f" * 24  # type: ignore[arg-type]
+    assert Ids(ManualClock(), Bits(0)).session() == "0" * 24  # type: ignore[arg-type]
+    assert Ids(ManualClock()).session() != Ids(ManualClock()).session()
+
+
+@pytest.mark.parametrize(("key", "partition"), [("", 0), ("customer-7", 2376), ("\ud800", 1320)])
+def test_a_key_has_the_same_partition_for_ever(key: str, partition: int) -> None:
+    assert partition_for(key) == partition
+    assert PARTITIONS == 4096
+
+
+def test_a_derived_id_has_the_time_of_its_parent_and_never_changes() -> None:
+    parent = Ids(ManualClock(1_800_000_000 * SECOND), random.Random(7)).task(None)
+
+    assert parent == "01a3185c-5000-726b-b2a7-4de452e6b438"
+    assert derived(parent, 1, 0, None) == "01a3185c-5000-7cb4-bc1e-d426ae0760cd"
+    assert derived(parent, 1, 0, "customer-7") == "01a3185c-5000-7948-bc1e-d426ae0760cd"
