@@ -12,9 +12,10 @@ import pytest
 
 from durably import BadOption, Durably, SchemaOutdated, StoreUnavailable
 from durably.stores.operations.sweep import mark_dead
+from durably.stores.postgres.address import redacted
 from durably.stores.postgres.arrays import literal
 from durably.stores.postgres.pool import BEGIN_POOLED
-from durably.stores.postgres.store import PostgresStore, redacted
+from durably.stores.postgres.store import PostgresStore
 from durably.testing.servers import PostgresServer
 
 

@@ -385,11 +385,11 @@ class Keys(Operator):
 
     def pause(self, queue: str, key: str, reason: str = "by an operator") -> bool:
         """Stop a key before its next task; False when it has none waiting, or one is running."""
-        return self._store.run(pause_key(self._full(queue), key, clean(reason, 500)))
+        return self._store.run(pause_key(self._full(text(queue, "queue")), text(key, "key"), clean(reason, 500)))
 
     async def apause(self, queue: str, key: str, reason: str = "by an operator") -> bool:
         """Stop a key before its next task; False when it has none waiting, or one is running."""
-        return await self._store.arun(pause_key(self._full(queue), key, clean(reason, 500)))
+        return await self._store.arun(pause_key(self._full(text(queue, "queue")), text(key, "key"), clean(reason, 500)))
 
     def resume(self, queue: str, key: str) -> str:
         """Let the head of a paused key try again with a new budget; its id."""

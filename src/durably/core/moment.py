@@ -36,7 +36,7 @@ def seconds(value: Duration, what: str = "duration") -> float:
         found = float(value) if abs(value) < FOREVER else math.inf
     else:
         found = _parse(value, what)
-    if not math.isfinite(found) or found < 0 or found * SECOND > FOREVER:
+    if not 0 <= found * SECOND <= FOREVER:
         raise BadOption(f"{what}: {brief(value)} must be zero or more, and finite")
     return found
 

@@ -145,7 +145,7 @@ def _names(errors: tuple[type[BaseException], ...]) -> tuple[str, ...]:
 def _checked(policy: Retry) -> Retry:
     if not isinstance(policy.attempts, int) or not 1 <= policy.attempts <= MAX_ATTEMPTS:
         raise BadOption(f"Retry: attempts is {policy.attempts!r}; it must be a whole number from 1 to {MAX_ATTEMPTS}")
-    if not (math.isfinite(policy.jitter) and 0 <= policy.jitter <= 1):
+    if not 0 <= policy.jitter <= 1:
         raise BadOption(f"Retry: jitter is {policy.jitter!r}; it must be from 0 (none) to 1 (100 %)")
     return policy
 

@@ -282,6 +282,11 @@ def test_a_group_that_was_full() -> None:
     assert explain(evidence(GROUPED, line_ready_at=NOW + MINUTE, queue_state="paused")).code == "queue_paused"
 
 
+def test_a_state_that_nobody_knows_is_told_as_such() -> None:
+    sentence = "It is in a state that does not exist ('lost'): something other than Durably wrote its row."
+    is_so(evidence(a_task(state="lost")), "unknown_state", sentence, {"state": "lost"})
+
+
 FIXED = ("s", "live", 1, 2, 3, "here", 42)
 
 

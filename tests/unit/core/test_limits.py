@@ -60,6 +60,7 @@ def test_a_rate_that_makes_no_sense_is_refused_in_these_words(text: str, complai
 def test_rates_reach_from_one_in_30_years_to_a_billion_per_second() -> None:
     assert parse_rate("1000000000/s") == (1e9, 1e9)
     assert parse_rate("1/1000000000s") == (1e-9, 1.0)
+    assert parse_rate("1000000000/1000000s") == (1e3, 1e9)
     for beyond in ("1000000001/s", "1/1000000001s"):
         with pytest.raises(BadOption, match="must be from one in 30 years"):
             parse_rate(beyond)

@@ -198,7 +198,7 @@ def test_the_bounds_of_an_option_belong_to_it() -> None:
         ({"queue": "a/b"}, "queue: 'a/b' must not contain '/'; use namespace= for that"),
         ({"namespace": "a/b"}, "namespace: 'a/b' must not contain '/'; use namespace= for that"),
         ({"key": "a\0"}, "key: 'a\\x00' must not contain NUL or lone surrogates"),
-        ({"key": "\ud800"}, "key: '\\ud800' must not contain NUL or lone surrogates"),
+        ({"key": "a\ud800"}, "key: 'a\\ud800' must not contain NUL or lone surrogates"),
         ({"key": "\udfff"}, "key: '\\udfff' must not contain NUL or lone surrogates"),
         ({"limit": 5}, "limit: 5 must be text of 1 to 200 characters"),
         ({"priority": 10}, "priority: 10 must be from 0 (last) to 9 (first)"),

@@ -159,6 +159,13 @@ def test_the_parts_of_a_failure_are_cut_each_at_its_own_length() -> None:
     assert len(failure.trace.partition("\n[... ")[0]) == len(failure.trace.rpartition("...]\n")[2]) == 10_000
 
 
+def test_a_trace_may_have_20_000_characters() -> None:
+    head = len("ValueError: \n")
+
+    assert len(Failure.of(ValueError("m" * (20_000 - head))).trace) == 20_000
+    assert "[... 1 characters left out ...]" in Failure.of(ValueError("m" * (20_001 - head))).trace
+
+
 def test_text_is_cleaned_of_what_a_database_refuses() -> None:
     assert clean("a\0b\ud800c", 10) == "a\ufffdb?c"
 

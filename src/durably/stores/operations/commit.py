@@ -58,7 +58,8 @@ def _lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[dict[Key, tuple[s
             [task.queue for task in tasks],
             [task.key for task in tasks],
             [task.priority for task in tasks],
-            [task.alone for task in tasks],
+            # A row that a stale change leaves behind must be one that every claim looks at, and then corrects.
+            [False] * len(tasks),
             [task.gate for task in tasks],
         )
     keys = sorted({(change.task.queue, change.task.key or "") for change in changes})

@@ -321,3 +321,17 @@ class Ordering:
             world.apply(both[first], both[1 - first])
 
             assert run_next(world, session) == last
+
+    def test_a_stale_change_of_a_task_on_its_last_crash_life_keeps_nobody_from_its_key(self, world: World) -> None:
+        gone = world.add(key="k")
+        for _ in range(2):
+            world.claim(world.session())
+            world.let_die()
+            world.advance(10)
+        seen = world.get(gone)
+        world.apply(lifecycle.cancel(seen, "no"))
+        late = world.add(key="k")
+        [verdict] = world.commit(lifecycle.expire(seen))
+
+        assert isinstance(verdict, Stale)
+        assert run_next(world, world.session()) == late

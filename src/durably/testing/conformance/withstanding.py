@@ -111,6 +111,10 @@ class Withstanding:
         assert world.app.worker(queues=["default", "default"]) is not None
         assert world.app.served_queues(["default", "default"]) == ("default",)
 
+    def test_a_key_that_cannot_be_is_not_paused(self, world: World) -> None:
+        with pytest.raises(BadOption, match="NUL"):
+            world.call(world.app.keys, "pause", "default", "a\0b")
+
     def test_a_text_that_no_store_can_keep_is_refused(self, world: World) -> None:
         with pytest.raises(StoreRejected):
             world.run(list_tasks(Filter(key="\ud800"), 5))
