@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -306,3 +308,35 @@ def test_a_long_queue_does_not_starve_the_others(app: Durably) -> None:
 
     asyncio.run(story())
     assert ran.index("b") <= 4
+
+
+def test_tasks_that_must_run_alone_leave_time_for_the_others(sqlite_path: Path) -> None:
+    app = Durably(f"sqlite:///{sqlite_path}")
+    order: list[str] = []
+
+    @app.task
+    async def work(kind: str) -> None:
+        order.append(kind)
+        await asyncio.sleep(0.005)
+
+    for _ in range(3):
+        work.enqueue("alone")
+    with sqlite3.connect(sqlite_path) as connection:
+        connection.execute("UPDATE durably_tasks SET alone = 1, crashes = 2")
+    connection.close()
+    app.enqueue_many(work.call("beside others") for _ in range(2000))
+
+    async def story() -> None:
+        worker = app.worker(concurrency=2)
+        serving = asyncio.create_task(worker.run())
+        while order.count("alone") < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        worker.stop()
+        await serving
+        await app.aclose()
+
+    asyncio.run(story())
+    app.close()
+
+    places = [place for place, kind in enumerate(order) if kind == "alone"]
+    assert all(later - earlier > 10 for earlier, later in pairwise(places)), places

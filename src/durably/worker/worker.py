@@ -73,6 +73,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._claims = Claims(engine.store, options.queues, given.chance)
         self._told_stuck = False
+        self._alone_from = 0.0
         self._progressing: set[Context] = set()
         self.recycled = False
         """Whether it stopped because too many of its slots were stuck."""
@@ -224,7 +225,7 @@ class Worker:
                 empty = 0
                 await self._claims.wake_up(self._current)
                 self._start(found)
-            if found.alone_waiting:
+            if found.alone_waiting and (not len(self._running) or self._now() >= self._alone_from):
                 await self._run_alone()
                 continue
             if found.tasks:
@@ -305,7 +306,17 @@ class Worker:
         return True
 
     async def _run_alone(self) -> None:
-        """A task on its last crash life waits: finish what runs, then give it the process for itself."""
+        """A task on its last crash life waits: finish what runs, then give it the process for itself.
+
+        The others had to wait for that: they get at least as much time before it is done again.
+        """
+        began = self._now()
+        try:
+            await self._alone()
+        finally:
+            self._alone_from = self._now() + max(self._now() - began, ALONE_CHECK)
+
+    async def _alone(self) -> None:
         while not await self._emptied(ALONE_CHECK):
             if self._interrupted or not await self._claims.someone_waits_alone():
                 return

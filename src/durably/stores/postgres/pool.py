@@ -11,11 +11,15 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncRawCursor, RawCursor
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 POOL_SIZE = 8
 PREPARED = 500
 """More statements than there are: none is ever forgotten and prepared again."""
+
+SILENCE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""A peer that vanished without a word is given up after a minute, unless the address says otherwise."""
 
 SETTINGS = {"enable_seqscan": "off", "jit": "off", "plan_cache_mode": "force_generic_plan"}
 """Plans are pinned: a table's statistics are stale by the time the table has turned over."""
@@ -42,7 +46,10 @@ class Pool:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        given = conninfo_to_dict(url)
+        self._conninfo = make_conninfo(
+            url, connect_timeout=10, **{name: SILENCE[name] for name in SILENCE.keys() - given.keys()}
+        )
         self.direct = True
         """False once a pooler was found out: then nothing is prepared any more."""
         self._idle: list[Connection] = []
@@ -124,7 +131,7 @@ class Pool:
 
     def _connect(self) -> Connection:
         connection: Connection = psycopg.Connection.connect(
-            self.url, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor, connect_timeout=10
+            self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor
         )
         try:
             [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
@@ -138,7 +145,7 @@ class Pool:
 
     async def _aconnect(self) -> AsyncConnection:
         connection: AsyncConnection = await psycopg.AsyncConnection.connect(
-            self.url, autocommit=True, prepare_threshold=None, cursor_factory=AsyncRawCursor, connect_timeout=10
+            self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=AsyncRawCursor
         )
         try:
             [(pid,)] = await (await connection.execute("SELECT pg_backend_pid()")).fetchall()
