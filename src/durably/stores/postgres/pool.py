@@ -18,7 +18,13 @@ POOL_SIZE = 8
 PREPARED = 500
 """More statements than there are: none is ever forgotten and prepared again."""
 
-SILENCE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+SILENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 """A peer that vanished without a word is given up after a minute, unless the address says otherwise."""
 
 SETTINGS = {"enable_seqscan": "off", "jit": "off", "plan_cache_mode": "force_generic_plan"}
@@ -47,9 +53,7 @@ class Pool:
 
     def __init__(self, url: str) -> None:
         given = conninfo_to_dict(url)
-        self._conninfo = make_conninfo(
-            url, connect_timeout=10, **{name: SILENCE[name] for name in SILENCE.keys() - given.keys()}
-        )
+        self._conninfo = make_conninfo(url, **{name: SILENCE[name] for name in SILENCE.keys() - given.keys()})
         self.direct = True
         """False once a pooler was found out: then nothing is prepared any more."""
         self._idle: list[Connection] = []
