@@ -21,6 +21,18 @@ def commit(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
 
 
 def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
+    """Apply what was decided about each task; of several decisions about one, each after the one before."""
+    places: dict[str, int] = {}
+    later = [place for place, change in enumerate(changes) if places.setdefault(change.task.id, place) != place]
+    if not later:
+        return (yield from _apply(q, changes))
+    first = list(places.values())
+    verdicts = dict(zip(first, (yield from _apply(q, [changes[place] for place in first])), strict=True))
+    verdicts |= dict(zip(later, (yield from apply(q, [changes[place] for place in later])), strict=True))
+    return [verdicts[place] for place in range(len(changes))]
+
+
+def _apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
     """Lock gates, then keys, then tasks; write; give back what the tasks held."""
     gates = yield from _lock_gates(q, changes)
     keyed = [change for change in changes if _through_key(change.task)]

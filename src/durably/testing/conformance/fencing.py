@@ -22,6 +22,24 @@ class Fencing:
         assert verdict.current == fast
         assert world.get(slow.id) == fast
 
+    def test_of_two_reports_about_one_task_in_one_batch_only_the_holders_counts(self, world: World) -> None:
+        for key in (None, "k"):
+            for zombie_first in (True, False):
+                world.add(key=key)
+                [old] = world.claim(world.session())
+                world.let_die()
+                session = world.session()
+                [new] = world.claim(session)
+                stale = lifecycle.complete(old, b'"old"', spawned=(world.draft(),))
+                good = lifecycle.complete(new, b'"new"')
+
+                verdicts = world.commit(*((stale, good) if zombie_first else (good, stale)))
+
+                kinds = [Stale, Applied] if zombie_first else [Applied, Stale]
+                assert [type(verdict) for verdict in verdicts] == kinds
+                assert world.get(old.id).result == b'"new"'
+                assert world.claim(session) == []
+
     def test_a_zombie_cannot_complete_the_next_task_of_its_key(self, world: World) -> None:
         first, second = world.add(key="k"), world.add(key="k")
         [slow] = world.claim(world.session("slow"))

@@ -247,6 +247,37 @@ class Handlers:
         assert "stuck" in events
         assert "worker_stuck" in events
 
+    def test_each_attempt_that_hangs_keeps_a_slot_even_if_they_are_of_one_task(self, world: World) -> None:
+        release = threading.Event()
+        events: list[str] = []
+        world.app.events.subscribe(lambda event: events.append(event.kind))
+
+        @world.app.task(timeout="10ms", retry=Retry.after(0))
+        def hung() -> None:
+            release.wait()
+
+        @world.app.task
+        async def other() -> None: ...
+
+        async def story() -> str:
+            worker = world.app.worker(concurrency=2, poll=0.05, stuck_limit=2)
+            serving = asyncio.create_task(worker.run())
+            handle = await hung.aenqueue()
+            with pytest.raises(TaskFailed, match="timed out"):
+                await handle.aresult(60)
+            waiting = await other.aenqueue()
+            state = await waiting.astate()
+            while "worker_stuck" not in events and state != "done":
+                state = await waiting.astate()
+                await asyncio.sleep(0.01)
+            release.set()
+            worker.stop()
+            await serving
+            return state
+
+        assert world.await_(story()) == "ready"
+        assert "worker_stuck" in events
+
     def test_a_result_that_cannot_be_stored_is_a_clear_failure(self, world: World) -> None:
         @world.app.task
         async def work() -> Any:
