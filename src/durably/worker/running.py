@@ -42,10 +42,10 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(engine, concurrency, chance)
         self._deadlines = Deadlines(self._loop, self._expire)
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[Attempt, None] = {}
         self._strikes: dict[str, int] = {}
-        self.stuck: set[str] = set()
-        """The tasks that were timed out and whose code has not returned yet."""
+        self.stuck: set[Attempt] = set()
+        """The attempts that were timed out and whose code has not returned yet; their tasks may be tried again here."""
         self.freed = asyncio.Event()
         """Set whenever a slot becomes free."""
 
@@ -55,7 +55,7 @@ class Running:
     @property
     def ids(self) -> set[str]:
         """The tasks in flight."""
-        return set(self._attempts)
+        return {attempt.task.id for attempt in self._attempts}
 
     def start(self, task: Task, now: int) -> None:
         """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
@@ -85,29 +85,31 @@ class Running:
         attempt = Attempt(task, definition, options, context, self._loop.time())
         if attempt.timeout is not None:
             context.deadline = self._deadlines.arm(attempt.timeout, attempt)
-        self._attempts[task.id] = attempt
+        self._attempts[attempt] = None
         if self._engine.events.observed:
             self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
         attempt.done = _begin(self._loop, self._work(attempt, arguments))
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
-        for task_id, reason in reasons.items():
-            attempt = self._attempts.get(task_id)
-            if attempt is not None and attempt.context.cancel_reason is None:
+        if not reasons:
+            return
+        for attempt in self._attempts:
+            reason = reasons.get(attempt.task.id)
+            if reason is not None and attempt.context.cancel_reason is None:
                 attempt.context.ask_to_stop(reason)
                 self._interrupt(attempt, "cancel")
 
     def abandon(self) -> None:
         """The session is lost: whatever runs belongs to others now, and nothing is reported."""
-        for attempt in list(self._attempts.values()):
+        for attempt in list(self._attempts):
             attempt.finished = True
             attempt.context.ask_to_stop("this worker lost its session")
             self._interrupt(attempt, "lost")
 
     def release(self) -> None:
         """Stop everything: coroutines are cancelled and give their tasks back; what cannot be stopped is let go."""
-        for attempt in list(self._attempts.values()):
+        for attempt in list(self._attempts):
             attempt.context.ask_to_stop("the worker shuts down")
             self._interrupt(attempt, "release")
             if not attempt.definition.is_async:
@@ -115,7 +117,7 @@ class Running:
 
     def let_go(self) -> None:
         """Give back even what did not react to its cancellation."""
-        for attempt in list(self._attempts.values()):
+        for attempt in list(self._attempts):
             self._let_go(attempt)
 
     async def emptied(self) -> None:
@@ -136,10 +138,9 @@ class Running:
                 self._reporter.add(report)
         finally:
             attempt.finished = True
-            if self._attempts.get(attempt.task.id) is attempt:
-                del self._attempts[attempt.task.id]
-            if attempt.task.id in self.stuck:
-                self.stuck.discard(attempt.task.id)
+            self._attempts.pop(attempt, None)
+            if attempt in self.stuck:
+                self.stuck.discard(attempt)
                 log.warning("the stuck task %s has returned at last", attempt.task.id)
             self.freed.set()
 
@@ -191,7 +192,7 @@ class Running:
         what.finished = True
         what.interrupted = "timeout"
         what.context.ask_to_stop("timed out")
-        self.stuck.add(what.task.id)
+        self.stuck.add(what)
         ran = self._loop.time() - what.started
         self._reporter.add(self._executor.timed_out(what, ran))
         log.warning("task %s (%s) was timed out, but its code goes on and keeps its slot", what.task.id, what.task.name)
