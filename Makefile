@@ -9,6 +9,9 @@ PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python
 endif
 VERSIONS ?= 3.11 3.12 3.13
 VENV ?= .venvs/test
+SEEDS ?= 20000
+MINUTES ?= 10
+STORE ?= both
 
 # The stamp carries the interpreter's name, so that another PYTHON gets another environment.
 STAMP := $(VENV)/.made-by-$(notdir $(PYTHON))
@@ -16,7 +19,7 @@ DEMO := .venvs/demo/.made-by-$(notdir $(PYTHON))
 PIP := -m pip install -qq --disable-pip-version-check
 heading = @printf '\n=== %s ===\n' "$(1)"
 
-.PHONY: help demo test lint types unit ruff imports test-pgbouncer test-versions isolation
+.PHONY: help demo test lint types unit coverage ruff imports simulate soak mutate isolation test-pgbouncer test-versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -24,7 +27,7 @@ help: ## list the targets
 demo: $(DEMO) ## see Durably at work: installs only the base package, needs no server
 	@.venvs/demo/bin/durably demo
 
-test: ruff types imports unit ## everything that must pass: lint, types, import rules, tests
+test: ruff types imports coverage unit ## everything that must pass: lint, types, import rules, tests
 	$(call heading,all checks passed)
 
 lint: ruff imports ## ruff and the rules about who may import whom
@@ -33,9 +36,39 @@ types: $(STAMP) ## mypy
 	$(call heading,mypy)
 	@$(VENV)/bin/python -m mypy
 
-unit: $(STAMP) ## only the tests
-	$(call heading,pytest)
+# Two at a time: one half waits for processes that crash and recover while the other computes. What is measured runs last
+# and alone.
+WAITING := tests/soak tests/crash tests/failure_modes tests/stores tests/conformance
+MEASURED := tests/test_measure.py
+
+unit: $(STAMP) ## only the tests, or those that ARGS=... names
+ifdef ARGS
+	$(call heading,pytest $(ARGS))
 	@$(VENV)/bin/python -m pytest $(ARGS)
+else
+	$(call heading,pytest)
+	@$(VENV)/bin/python -m pytest -p no:cacheprovider $(WAITING) > $(VENV)/waiting.log 2>&1 & waiting=$$!; \
+	trap 'kill $$waiting 2>/dev/null' EXIT; \
+	$(VENV)/bin/python -m pytest $(WAITING:%=--ignore=%) --ignore=$(MEASURED); computed=$$?; \
+	wait $$waiting; waited=$$?; cat $(VENV)/waiting.log; \
+	[ $$computed -eq 0 ] && [ $$waited -eq 0 ]
+	$(call heading,pytest $(MEASURED))
+	@$(VENV)/bin/python -m pytest $(MEASURED)
+endif
+
+coverage: $(STAMP) ## that the unit tests take every branch of the core
+	$(call heading,branches of durably.core)
+	@$(VENV)/bin/python -m coverage run --rcfile=tests/unit/coverage.ini -m pytest -q tests/unit/core
+	@$(VENV)/bin/python -m coverage report --rcfile=tests/unit/coverage.ini
+
+simulate: $(STAMP) ## the real worker in virtual time: SEEDS=20000 scenarios, and the story of the first that fails
+	@$(VENV)/bin/python -m durably.testing.simulation --seeds $(SEEDS)
+
+soak: $(STAMP) ## real processes, really killed, for MINUTES=10 on each store (STORE=sqlite, postgres or both)
+	@$(VENV)/bin/python -m tests.soak --minutes $(MINUTES) --store $(STORE)
+
+mutate: $(STAMP) ## every small change to the core that a unit test should notice
+	@$(VENV)/bin/python -m tests.mutation
 
 isolation: $(STAMP) ## every interleaving of the transactions that can meet, exhaustively
 	$(call heading,pytest tests/isolation --exhaustive)

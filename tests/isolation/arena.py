@@ -17,7 +17,7 @@ from durably.stores.statement import Queries
 
 from .acts import Act, names
 from .maker import Maker
-from .party import Party, Within, connect, run_alone
+from .party import Level, Party, Within, connect, run_alone
 from .schedule import Choice, Trace, every, in_bursts, one_by_one, run, scripted, serial
 from .settle import Settler
 from .snapshot import TABLES, Snapshot, meaning, take, wrongs
@@ -88,16 +88,22 @@ class Tally:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who is on stage: two acts, and maybe a caller whose transaction is open before they begin."""
+    """Who is on stage: two acts, and maybe a caller whose transaction is open before they begin.
+
+    A caller that is READ COMMITTED has done everything by then but to end. One of another level has only looked, and
+    goes on with what it saw while the others change it.
+    """
 
     one: Act
     other: Act
     caller: Act | None = None
     ends: Within = "commit"
+    level: Level = "READ COMMITTED"
 
     @property
     def title(self) -> str:
-        third = f" | {self.caller.name}, then {self.ends}" if self.caller is not None else ""
+        level = "" if self.level == "READ COMMITTED" else f" in {self.level}"
+        third = f" | {self.caller.name}{level}, then {self.ends}" if self.caller is not None else ""
         return f"{self.one.name} | {self.other.name}{third}"
 
 
@@ -143,9 +149,12 @@ class Arena:
             party.begin(partial(act.start, self.held), None)
         if cast.caller is not None:
             party = self.parties["caller"]
-            party.begin(partial(cast.caller.start, self.held), cast.ends)
-            while party.pending is not None and party.pending.statement is not None:
-                party.go()
+            party.begin(partial(cast.caller.start, self.held), cast.ends, cast.level)
+            if cast.level != "READ COMMITTED":
+                party.look()
+            else:
+                while party.pending is not None and party.pending.statement is not None:
+                    party.go()
             on_stage.append(party)
         return run(on_stage, self.observer, choose)
 
@@ -288,10 +297,12 @@ def a_round(world: World, source: random.Random) -> list[Cast]:
     return [Cast(one, other) for one, other in zip(acts, [*acts[1:], acts[0]], strict=True)]
 
 
-def with_callers(world: World, casts: list[Cast]) -> list[Cast]:
+def with_callers(world: World, casts: list[Cast], level: Level = "READ COMMITTED") -> list[Cast]:
     """The pairs, each beside every caller's open transaction, whichever way that ends."""
     ends: list[Within] = ["commit", "roll back"]
-    return [Cast(cast.one, cast.other, caller, end) for cast in casts for caller in world.callers for end in ends]
+    return [
+        Cast(cast.one, cast.other, caller, end, level) for cast in casts for caller in world.callers for end in ends
+    ]
 
 
 def trial(arena: Arena, cast: Cast, schedules: Schedules, *, until_one_fails: bool = False) -> Tally:
@@ -330,8 +341,15 @@ def this_one(*scenes: tuple[str, str]) -> Schedules:
     return lambda attempt: iter([attempt(scripted(list(scenes)))])
 
 
-def cast(world: World, one: str, other: str, caller: str | None = None, ends: Within = "commit") -> Cast:
+def cast(
+    world: World,
+    one: str,
+    other: str,
+    caller: str | None = None,
+    ends: Within = "commit",
+    level: Level = "READ COMMITTED",
+) -> Cast:
     """The acts of a world by their names."""
     acts = {act.name: act for act in world.acts}
     callers = {act.name: act for act in world.callers}
-    return Cast(acts[one], acts[other], None if caller is None else callers[caller], ends)
+    return Cast(acts[one], acts[other], None if caller is None else callers[caller], ends, level)

@@ -23,6 +23,8 @@ Program = Generator[Operation[Any], Any, list[str]]
 """What a party does: one operation after the other, each in a transaction of its own, and what came of it."""
 
 Within = Literal["commit", "roll back"]
+Level = Literal["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+"""What a caller's transaction sees of others; all but the first look at the database as it was when they began."""
 
 
 class Step(NamedTuple):
@@ -90,12 +92,23 @@ class Party:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._running: Future[Rows] | None = None
 
-    def begin(self, program: Callable[[], Program], within: Within | None) -> None:
+    def begin(self, program: Callable[[], Program], within: Within | None, level: Level = "READ COMMITTED") -> None:
         """Make ready to run a program: in transactions of its own, or as one transaction that ends as `within` says."""
         self._start = program
         self._within = within
+        self._opening = f"BEGIN ISOLATION LEVEL {level}".encode() if within else BEGIN_POOLED.encode()
+        self._looked = False
         self._repeats = 0
         self._begin_program()
+
+    def look(self) -> None:
+        """Open the caller's transaction with a look at the database, as it will see it from now on."""
+        self._thread.submit(self._open_and_look).result()
+        self.open = self._looked = True
+
+    def _open_and_look(self) -> None:
+        self.connection.execute(self._opening)
+        self.connection.execute("SELECT count(*) FROM durably.tasks")
 
     def _begin_program(self) -> None:
         self.answer: list[str] | None = None
@@ -113,7 +126,8 @@ class Party:
     @property
     def mid_transaction(self) -> bool:
         """Whether others could now see half of what it does."""
-        return (self.open and not self._within) or self.in_flight
+        halfway = self._looked and self.held != EMPTY if self._within else True
+        return (self.open and halfway) or self.in_flight
 
     def take(self) -> None:
         """Begin the next step."""
@@ -175,7 +189,7 @@ class Party:
             return []
         try:
             if not self.open and not step.alone:
-                self.connection.execute("BEGIN" if self._within else BEGIN_POOLED)
+                self.connection.execute(self._opening)
             return _execute(self.connection, step.statement)
         except psycopg.Error:
             if not self.connection.closed:

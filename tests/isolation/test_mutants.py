@@ -53,6 +53,17 @@ MUTANTS: dict[str, tuple[World, Cast, Schedules, Alter]] = {
         this_one(("one", "lines_left"), ("caller", "commit"), ("two", "end"), ("one", "end")),
         broken("lock_lines", "FOR UPDATE", ""),
     ),
+    "a caller leaves no marker where it has seen a row of the key": (
+        LAST,
+        cast(LAST, "complete t1", "poll b elsewhere", "accept c1", level="REPEATABLE READ"),
+        all_of_them,
+        broken(
+            "insert_tasks",
+            "FROM accepted WHERE state = 'blocked'",
+            "FROM accepted a WHERE state = 'blocked'\n"
+            "  AND NOT EXISTS (SELECT 1 FROM durably.keys k WHERE (k.queue, k.key) = (a.queue, a.key))",
+        ),
+    ),
 }
 
 

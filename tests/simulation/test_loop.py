@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from durably.core.moment import SECOND
-from durably.testing.simulation.loop import Deadlock, Strand, VirtualClock, VirtualLoop
+from durably.core.moment import SECOND, HostClock
+from durably.testing.simulation.loop import Deadlock, Strand, VirtualLoop, WallClock
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def loop() -> Iterator[VirtualLoop]:
 
 
 def test_a_year_passes_without_waiting(loop: VirtualLoop) -> None:
-    clock = VirtualClock(loop)
+    clock = HostClock(WallClock(loop), loop.time)
     before = clock.now()
 
     loop.run_until_complete(asyncio.sleep(365 * 86400))
@@ -56,10 +56,26 @@ def test_a_frozen_strand_goes_on_where_it_was_and_sees_that_time_has_passed(loop
 
     counting = loop.create_task(count(), context=strand.context.copy())
     loop.call_later(1.5, strand.freeze)
-    loop.call_later(10, strand.thaw)
+    loop.call_later(10, strand.thaw, loop)
     loop.run_until_complete(counting)
 
     assert seen == [1, 10, 11]
+
+
+def test_what_is_cancelled_by_what_came_before_it_does_not_run_after_a_pause(loop: VirtualLoop) -> None:
+    strand, seen = Strand("frozen"), list[str]()
+
+    async def race() -> None:
+        timer = loop.call_later(3, seen.append, "too late")
+        loop.call_later(2, timer.cancel)
+        await asyncio.sleep(5)
+
+    racing = loop.create_task(race(), context=strand.context.copy())
+    loop.call_later(1, strand.freeze)
+    loop.call_later(10, strand.thaw, loop)
+    loop.run_until_complete(racing)
+
+    assert seen == []
 
 
 def test_of_a_strand_that_was_cut_nothing_runs_again_not_even_its_cleanup(loop: VirtualLoop) -> None:
@@ -79,6 +95,6 @@ def test_of_a_strand_that_was_cut_nothing_runs_again_not_even_its_cleanup(loop: 
     loop.run_until_complete(asyncio.sleep(5))
 
     assert seen == []
-    strand.release()
+    strand.release(loop)
     loop.run_until_complete(asyncio.wait([working]))
     assert seen == ["cleaned up"]

@@ -1,27 +1,81 @@
-"""The production worker in virtual time: two hundred seeds of faults, one story for one seed, and it bites."""
+"""The production worker in virtual time: two thousand seeds of faults, a sample of them on PostgreSQL."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
-from durably.core import lifecycle
-from durably.core.change import Change
-from durably.core.task import Task
+from durably.testing.servers import PostgresServer
 from durably.testing.simulation import run_seed
+from durably.testing.simulation.__main__ import main, told
+from durably.testing.simulation.many import play
+from tests.conftest import fresh_database
+from tests.simulation.postgres_database import PostgresDatabase
 
-SEEDS = 200
-WITHIN = 60
+SEEDS = 2000
+SAMPLE = range(0, SEEDS, SEEDS // 50)
+
+MUST_HAPPEN = {
+    "lost request",
+    "broken off",
+    "lost reply",
+    "late",
+    "crash before",
+    "crash within",
+    "crash after",
+    "pause after",
+    "lost wake-up",
+    "outage",
+    "write lock",
+    "clock set forward",
+    "clock set back",
+    "bad row",
+    "newer schema",
+    "blow: crash",
+    "blow: restart",
+    "blow: stop",
+    "blow: block",
+    "says completed",
+    "says crashed",
+    "says dead",
+    "says expired",
+    "says fenced",
+    "says key_paused",
+    "says session_lost",
+    "says stuck",
+    "says unknown",
+}
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 20))
-def test_nothing_goes_wrong_whatever_strikes(first: int) -> None:
-    for seed in range(first, first + 20):
-        outcome = run_seed(seed)
-        assert not outcome.violations, f"python -m durably.testing.simulation --first {seed} --seeds 1"
+def test_nothing_goes_wrong_whatever_strikes_and_everything_strikes() -> None:
+    happened = Counter[str]()
+    for brief in play(range(SEEDS)):
+        if brief.violations:
+            pytest.fail(told(run_seed(brief.seed)), pytrace=False)
+        happened += brief.happened
+
+    assert happened.keys() >= MUST_HAPPEN
+
+
+@pytest.fixture(scope="module")
+def postgres(postgres18: PostgresServer, postgres18_template: str) -> Iterator[PostgresDatabase]:
+    with fresh_database(postgres18, postgres18_template) as url:
+        database = PostgresDatabase(url)
+        yield database
+        database.close()
+
+
+@pytest.mark.parametrize("first", SAMPLE[::10])
+def test_nothing_goes_wrong_on_postgresql_either(first: int, postgres: PostgresDatabase) -> None:
+    place = SAMPLE.index(first)
+    for seed in SAMPLE[place : place + 10]:
+        outcome = run_seed(seed, database=postgres)
+        assert not outcome.violations, told(outcome)
 
 
 def test_the_same_seed_tells_the_same_story_in_another_process() -> None:
@@ -37,33 +91,13 @@ def test_the_same_seed_tells_the_same_story_in_another_process() -> None:
     assert stories[0].count("\n") > 50
 
 
-def caught() -> int | None:
-    """The first seed in which something goes wrong."""
-    return next((seed for seed in range(WITHIN) if run_seed(seed).violations), None)
+def test_the_same_seed_tells_the_same_story_whatever_was_played_before() -> None:
+    story = run_seed(3).trace
+    run_seed(4)
+
+    assert run_seed(3).trace == story
 
 
-def test_a_crash_that_is_refunded_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = lifecycle.lapse
-
-    def refunds(task: Task) -> Change:
-        change = honest(task)
-        return Change(task, change.state, 0, 0, due_in=change.due_in) if not change.ends else change
-
-    monkeypatch.setattr("durably.worker.scanners.lapse", refunds)
-    assert caught() is not None
-
-
-def test_a_key_that_is_not_given_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets(*_: object) -> object:
-        return iter(())
-
-    monkeypatch.setattr("durably.stores.operations.commit._give_back_keys", forgets)
-    assert caught() is not None
-
-
-def test_a_cancellation_that_is_ignored_at_the_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ignores(task: Task, delay: float) -> Change:
-        return lifecycle._waits(task, round(delay * 1_000_000), spent=max(task.spent - 1, 0))
-
-    monkeypatch.setattr("durably.core.lifecycle.snooze", ignores)
-    assert caught() is not None
+def test_the_command_says_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "3", "--jobs", "1"]) == 0
+    assert "3 seeds" in capsys.readouterr().out

@@ -36,14 +36,15 @@ SELECT (SELECT durably.now()),
 
 -- :admit
 -- Turn markers into key rows and lines. An existing row is updated, not just noticed: whoever is about to delete it
--- as empty is thereby waited for.
+-- as empty is thereby waited for. Whoever left a marker may be gone: a new row is one that every claim looks at, and then
+-- corrects.
 WITH gone AS (
     DELETE FROM durably.turns
      WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.turns ORDER BY seq LIMIT ?1::int FOR UPDATE SKIP LOCKED))
     RETURNING seq, queue, key, gate, priority, alone, ready_at
 ), keyed AS (
     INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
-    SELECT DISTINCT ON (queue, key) queue, key, 'ready', ready_at, priority, alone, gate
+    SELECT DISTINCT ON (queue, key) queue, key, 'ready', ready_at, priority, false, gate
       FROM gone WHERE key IS NOT NULL ORDER BY queue, key, seq
         ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
 ), lined AS (

@@ -69,7 +69,8 @@ WITH gone AS (
 SELECT id::text FROM gone
 
 -- :resume_key
-UPDATE durably.keys SET state = 'ready', ready_at = (SELECT durably.now()), reason = NULL, head = NULL
+-- Its next head may be any task: not alone, so that every claim looks at it, and then corrects the row.
+UPDATE durably.keys SET state = 'ready', ready_at = (SELECT durably.now()), reason = NULL, head = NULL, alone = false
  WHERE queue = ?1::text AND key = ?2::text AND state = 'paused'
 RETURNING queue
 

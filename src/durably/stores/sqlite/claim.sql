@@ -32,8 +32,9 @@ SELECT :now,
          WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
 
 -- :admit
+-- Whoever left a marker may be gone: the row is made so that every claim looks at it now, and then corrects it.
 INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)
-SELECT queue, key, 'ready', ready_at, priority, alone, gate
+SELECT queue, key, 'ready', min(ready_at, :now), priority, 0, gate
   FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NOT NULL ORDER BY seq;
 INSERT OR IGNORE INTO durably_lines (queue, gate, ready_at)
 SELECT queue, gate, ready_at FROM (SELECT * FROM durably_turns ORDER BY seq LIMIT ?1) WHERE key IS NULL;

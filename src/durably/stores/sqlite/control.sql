@@ -58,7 +58,8 @@ DELETE FROM durably_attempts
 DELETE FROM durably_history WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1)) RETURNING id
 
 -- :resume_key
-UPDATE durably_keys SET state = 'ready', ready_at = :now, reason = NULL, head = NULL
+-- Its next head may be any task: not alone, so that every claim looks at it, and then corrects the row.
+UPDATE durably_keys SET state = 'ready', ready_at = :now, reason = NULL, head = NULL, alone = 0
  WHERE queue = ?1 AND key = ?2 AND state = 'paused'
 RETURNING queue
 

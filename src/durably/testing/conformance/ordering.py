@@ -335,3 +335,39 @@ class Ordering:
 
         assert isinstance(verdict, Stale)
         assert run_next(world, world.session()) == late
+
+    def test_a_skipped_head_on_its_last_crash_life_keeps_nobody_from_its_key(self, world: World) -> None:
+        world.add(key="k")
+        for _ in range(2):
+            world.claim(world.session())
+            world.let_die()
+            world.advance(10)
+        behind = world.add(key="k")
+        assert world.run(pause_key("default", "k", "maintenance"))
+        world.run(skip_key("default", "k", "it kills its workers"))
+
+        assert run_next(world, world.session()) == behind
+
+    def test_a_marker_that_outlives_its_task_keeps_nobody_from_its_key(self, world: World) -> None:
+        gone = world.add(key="k", policy="overtake")
+        for _ in range(2):
+            world.claim(world.session())
+            world.let_die()
+        world.advance(10)
+        assert world.promote() == 1
+        world.apply(lifecycle.cancel(world.get(gone), "no"))
+        late = world.add(key="k")
+
+        assert run_next(world, world.session()) == late
+
+    def test_a_repeated_request_for_a_task_in_backoff_keeps_nobody_from_its_key(self, world: World) -> None:
+        draft = world.draft(key="k")
+        world.accept(draft)
+        session = world.session()
+        [task] = world.claim(session)
+        world.apply(world.failing(task, retry_after=86400.0))
+        world.accept(draft, again=True)
+        world.apply(lifecycle.cancel(world.get(draft.id), "no"))
+        late = world.add(key="k")
+
+        assert run_next(world, session) == late

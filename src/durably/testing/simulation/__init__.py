@@ -9,19 +9,21 @@ are those of production. A fault strikes where it can strike in reality: at a st
 
 from __future__ import annotations
 
+from durably.testing.simulation.database import IN_MEMORY, Database
 from durably.testing.simulation.director import Director, Outcome
-from durably.testing.simulation.scenario import Scenario, draw
+from durably.testing.simulation.drawing import draw
+from durably.testing.simulation.scenario import Scenario
 from durably.testing.simulation.shrink import shrink
 from durably.testing.simulation.world import Tamper
 
 __all__ = ["Outcome", "Scenario", "draw", "run", "run_seed", "shrink"]
 
 
-def run(scenario: Scenario, tamper: Tamper | None = None) -> Outcome:
+def run(scenario: Scenario, tamper: Tamper | None = None, database: Database = IN_MEMORY) -> Outcome:
     """Play a scenario; `tamper` may break the store first, to see whether that is found."""
-    return Director(scenario, tamper).run()
+    return Director(scenario, tamper, database).run()
 
 
-def run_seed(seed: int, tamper: Tamper | None = None) -> Outcome:
+def run_seed(seed: int, tamper: Tamper | None = None, database: Database = IN_MEMORY) -> Outcome:
     """Play the scenario of a seed."""
-    return run(draw(seed), tamper)
+    return run(draw(seed), tamper, database)

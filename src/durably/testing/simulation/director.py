@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 
 from durably.core.explain import explain
+from durably.core.moment import SECOND
 from durably.stores.operations.control import set_limit
 from durably.stores.operations.read import evidence
+from durably.testing.simulation.database import IN_MEMORY, Database
 from durably.testing.simulation.loop import Deadlock
 from durably.testing.simulation.people import People
 from durably.testing.simulation.rest import Rest
-from durably.testing.simulation.scenario import HORIZON, Outage, Scenario
+from durably.testing.simulation.scenario import HORIZON, Jam, Jump, Outage, Scenario, Spoiling
 from durably.testing.simulation.snapshot import Snapshot
 from durably.testing.simulation.stage import Stage
 from durably.testing.simulation.workers import Post
@@ -23,6 +26,8 @@ from durably.testing.simulation.world import Tamper, World, repeatable
 
 PATIENCE = 120.0
 """Virtual seconds within which everything must end once nothing is disturbed any more."""
+LONG = 4
+"""Seconds for which impatient people do not wait."""
 BUSY = 60.0
 """Operations per second that a worker with nothing to do may send at most."""
 
@@ -36,6 +41,8 @@ class Outcome(msgspec.Struct, frozen=True):
     operations: int
     seconds: float
     """In virtual time."""
+    happened: Counter[str]
+    """How often which fault struck, and what workers said."""
 
     @property
     def seed(self) -> int:
@@ -45,8 +52,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class Director:
     """One simulation, from the first boot to the reckoning."""
 
-    def __init__(self, scenario: Scenario, tamper: Tamper | None = None) -> None:
-        self.world = World(scenario, tamper)
+    def __init__(self, scenario: Scenario, tamper: Tamper | None = None, database: Database = IN_MEMORY) -> None:
+        self.world = World(scenario, tamper, database)
         self._scenario = scenario
         self._watcher = self.world.watcher
         stage = Stage(self.world)
@@ -63,7 +70,9 @@ class Director:
                 world.complain(str(deadlock))
             seconds = round(world.loop.time(), 3)
             world.bury()
-        return Outcome(self._scenario, world.violations, world.trace.lines, world.network.operations, seconds)
+        happened = world.ledger.struck + Counter(f"says {told.event.kind}" for told in world.ledger.told)
+        operations = world.network.operations
+        return Outcome(self._scenario, world.violations, world.trace.lines, operations, seconds, happened)
 
     async def _until_failed(self) -> None:
         performing = asyncio.create_task(self._perform())
@@ -81,11 +90,15 @@ class Director:
         if self._watcher.now.tasks:
             await self._idle()
         await self._people.open_queues()
+        if any(play.note for play in self._scenario.plays):
+            await self._people.reread()
         if not await self._come_to_rest(lambda _: set()):
             return
         await self._tidied()
         await asyncio.gather(*(post.close() for post in self._posts))
-        for complaint in Rest(self._scenario, self.world.ledger, self._watcher, self.world.trace).complaints():
+        now, remains = self._watcher.refresh(), self.world.remains()
+        rest = Rest(self._scenario, self.world.ledger, self._watcher, self.world.trace, now, remains)
+        for complaint in rest.complaints():
             self.world.complain(complaint)
 
     def _trace(self, what: str) -> None:
@@ -96,6 +109,7 @@ class Director:
         scenario, people = self._scenario, self._people
         for limit in scenario.limits:
             self.world.store.run(set_limit(limit.gate, limit.concurrency, limit.rate, limit.burst))
+        self._watcher.refresh()
         for post in self._posts:
             post.boot()
         agenda: list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]] = [
@@ -104,6 +118,10 @@ class Director:
             *((order.at, functools.partial(people.order, order)) for order in scenario.orders),
             *((blow.at, functools.partial(self._posts[blow.worker].strike, blow)) for blow in scenario.blows),
             *((outage.at, functools.partial(self._outage, outage)) for outage in scenario.outages),
+            *((jam.at, functools.partial(self._jam, jam)) for jam in scenario.jams),
+            *((jump.at, functools.partial(self._jump, jump)) for jump in scenario.jumps),
+            *((spoiling.at, functools.partial(self._spoil, spoiling)) for spoiling in scenario.spoilings),
+            *((at, self._upgrade) for at in scenario.upgrades),
         ]
         doing = [asyncio.create_task(_later(at, what)) for at, what in agenda]
         await asyncio.sleep(HORIZON)
@@ -111,11 +129,31 @@ class Director:
         await asyncio.gather(*doing)
 
     async def _outage(self, outage: Outage) -> None:
-        self.world.trace.say("network", "nobody reaches the store")
-        self.world.network.down = True
+        self.world.strikes("outage", "network", "nobody reaches the store")
+        self.world.network.down += 1
         await asyncio.sleep(outage.lasting)
-        self.world.network.down = False
+        self.world.network.come_back(outage.stagger)
         self.world.trace.say("network", "the store is back")
+
+    async def _jam(self, jam: Jam) -> None:
+        self.world.strikes("write lock", "someone", "holds the store's write lock")
+        self.world.network.jammed += 1
+        await asyncio.sleep(jam.lasting)
+        self.world.network.jammed -= 1
+        self.world.trace.say("someone", "lets go of the store's write lock")
+
+    async def _jump(self, jump: Jump) -> None:
+        way = "forward" if jump.by > 0 else "back"
+        self.world.strikes(f"clock set {way}", "someone", f"sets the clock {way} by {abs(jump.by):g} s")
+        self.world.wall.shift += jump.by
+
+    async def _spoil(self, spoiling: Spoiling) -> None:
+        for task in [row.id for row in self._watcher.now.tasks.values()]:
+            if self._watcher.numbers[task] == spoiling.number:
+                self.world.spoil(task, spoiling.column)
+
+    async def _upgrade(self) -> None:
+        self.world.upgrade()
 
     async def _come_to_rest(self, excused: Callable[[Snapshot], set[str]]) -> bool:
         """Wait until nothing is live but what is excused; keys that wait for a person get one."""
@@ -127,9 +165,19 @@ class Director:
                     why = explain(facts).sentence if facts is not None else "It is gone."
                     self.world.complain(f"{self.world.trace.called(task)} does not come to an end. {why}")
                 return False
-            await self._people.unpause_keys()
+            if any(key.state == "paused" for key in self._watcher.now.keys.values()):
+                await self._people.unpause_keys()
+            if not self._scenario.patient:
+                for task in sorted(waiting & self._put_off()):
+                    await self._people.give_up(task)
             await asyncio.sleep(0.5)
         return True
+
+    def _put_off(self) -> set[str]:
+        """The tasks that will not be tried for long."""
+        late = self.world.store.clock.now() + LONG * SECOND
+        rows = self._watcher.now.tasks.values()
+        return {row.id for row in rows if row.state in ("delayed", "blocked") and row.ready_at > late}
 
     async def _idle(self) -> None:
         """Nothing can be done: the workers must not wear out the store."""
@@ -142,9 +190,9 @@ class Director:
     async def _tidied(self) -> None:
         """Give the workers the time to sweep up after the last task."""
         for _ in range(int(2 * self._scenario.lease) + 5):
-            now = self._watcher.look()
+            now = self._watcher.refresh()
             left = self._watcher.left_behind(now)
-            if not (left or now.turns or now.keys or now.lines or now.permits or now.cancels):
+            if not (left or now.turns or now.keys or now.lines or self.world.remains().permits or now.cancels):
                 break
             await asyncio.sleep(1.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -33,6 +34,8 @@ class Execution(msgspec.Struct):
     """Whether it was on its last crash life."""
     fresh: bool = True
     """Whether its worker was neither stopped nor blocked when it began."""
+    asked: bool = False
+    """Whether it was asked to stop."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -52,10 +55,14 @@ class Ledger:
         """Numbers of calls whose caller saw an error and cannot know."""
         self.executions: list[Execution] = []
         self.told: list[Told] = []
+        self.struck: Counter[str] = Counter()
+        """How often which fault struck."""
         self.cancelled: dict[str, float] = {}
         """Tasks that a caller was told would never run, and when it was told."""
         self.resumed: set[tuple[str, str]] = set()
         """Keys that a person let go on, with a new budget for their heads."""
+        self.spoiled: set[str] = set()
+        """Tasks into whose rows someone wrote something that nobody can read."""
         self.letters: list[dict[str, Any]] = []
         """What the dead-letter hook was called with."""
 

@@ -8,19 +8,19 @@ even its cleanup.
 from __future__ import annotations
 
 import asyncio
-import selectors
+import heapq
+import itertools
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Generic, TypeVar, TypeVarTuple
-
-from durably.core.moment import SECOND
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-EPOCH = 1_700_000_000 * SECOND
-"""The store's time when a simulation begins."""
+EPOCH = 100_000_000
+"""The wall clock's time when a simulation begins, in seconds since 1970."""
 
 
 class Deadlock(Exception):
@@ -32,41 +32,37 @@ class Strand:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._frozen = False
+        self.runs = True
+        """Whether its code makes progress now."""
         self._cut = False
-        self._held: list[tuple[_Guarded[*tuple[Any, ...]], tuple[Any, ...]]] = []
+        self._held: list[asyncio.Handle] = []
         self.context = copy_context()
         """Run in it, and what follows belongs to this strand."""
         self.context.run(_strand.set, self)
 
-    @property
-    def runs(self) -> bool:
-        """Whether its code makes progress now."""
-        return not self._frozen and not self._cut
-
     def freeze(self) -> None:
         """Stop it; what falls due meanwhile is kept for later."""
-        self._frozen = True
+        self.runs = False
 
-    def thaw(self) -> None:
+    def thaw(self, loop: VirtualLoop) -> None:
         """Let it go on; what fell due meanwhile comes first, in order."""
-        self._frozen = False
+        self.runs = not self._cut
         held, self._held = self._held, []
-        for guarded, args in held:
-            guarded.again(args)
+        loop.again(held)
 
     def cut(self) -> None:
         """End it: nothing of it ever runs again."""
         self._cut = True
+        self.runs = False
 
-    def release(self) -> None:
+    def release(self, loop: VirtualLoop) -> None:
         """Let what is left of it unwind, once the simulation is over and nobody looks any more."""
         self._cut = False
-        self.thaw()
+        self.thaw(loop)
 
-    def hold(self, guarded: _Guarded[*tuple[Any, ...]], args: tuple[Any, ...]) -> None:
+    def hold(self, handle: asyncio.Handle) -> None:
         """Keep a callback that fell due while nothing may run."""
-        self._held.append((guarded, args))
+        self._held.append(handle)
 
 
 _strand: ContextVar[Strand | None] = ContextVar("durably_simulation_strand", default=None)
@@ -74,109 +70,128 @@ OUTSIDE = Context()
 """The context of what belongs to no process: the network, the store, the director."""
 
 
-class _Guarded(Generic[*Ts]):
-    """A callback that runs when its strand may. A cancellation of its first handle counts for later runs too."""
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An asyncio loop in virtual time, which begins at zero. It has no files to wait for, and no threads.
 
-    __slots__ = ("_callback", "_context", "_loop", "_strand", "handle")
+    What asyncio's own loop does for real time and real files costs more than a simulation's work, so the loop's round
+    is written anew: run what is ready, else jump to the next timer. Timers of the same moment ring in order.
+    """
 
-    handle: asyncio.Handle
-
-    def __init__(self, loop: VirtualLoop, strand: Strand, callback: Callable[[*Ts], object], context: Context) -> None:
-        self._loop = loop
-        self._strand = strand
-        self._callback = callback
-        self._context = context
-
-    def __call__(self, *args: *Ts) -> None:
-        if self.handle.cancelled():
-            return
-        if self._strand.runs:
-            self._callback(*args)
-        else:
-            self._strand.hold(self, args)
-
-    def again(self, args: tuple[*Ts]) -> None:
-        self._loop.reschedule(self, args, self._context)
-
-
-class _Jump(selectors.SelectSelector):
-    """Waits for nothing: to select is to jump to the moment when the next timer is due."""
+    _ready: deque[asyncio.Handle]
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("everything waits, and no timer is set")
-        self.now += max(timeout, 0.0)
-        return []
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An asyncio loop in virtual time, which begins at zero."""
-
-    def __init__(self) -> None:
-        self._jump = _Jump()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        super().__init__(self._jump)
-        # The sum of many jumps is not exact; a timer that is due within a microsecond is due.
-        self._clock_resolution = 1e-6
+        self._moment = 0.0
+        self._numbers = itertools.count()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._kept: set[asyncio.Task[Any]] = set()
 
     def time(self) -> float:
-        return self._jump.now
+        return self._moment
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         """A task that is kept until it is done: one that was cut would otherwise be collected, and run its cleanup."""
         task: asyncio.Task[Any] = super().create_task(coro, **options)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard, context=OUTSIDE)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard, context=OUTSIDE)
         return task
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        context = copy_context() if context is None else context
-        strand = context.get(_strand)
-        if strand is None:
-            return super().call_soon(callback, *args, context=context)
-        guarded = _Guarded(self, strand, callback, context)
-        guarded.handle = super().call_soon(guarded, *args, context=context)
-        return guarded.handle
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        context = copy_context() if context is None else context
-        strand = context.get(_strand)
-        if strand is None:
-            return super().call_at(when, callback, *args, context=context)
-        guarded = _Guarded(self, strand, callback, context)
-        timer = super().call_at(when, guarded, *args, context=context)
-        guarded.handle = timer
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
-    def call_soon_threadsafe(
-        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._moment + delay, callback, *args, context=context)
 
-    def reschedule(self, guarded: _Guarded[*Ts], args: tuple[*Ts], context: Context) -> None:
-        """Run a callback that was held back, as soon as possible."""
-        super().call_soon(guarded, *args, context=context)
+    def again(self, handles: list[asyncio.Handle]) -> None:
+        """Run callbacks that were held back, as soon as possible."""
+        self._ready.extend(handles)
+
+    def close(self) -> None:
+        self._timers.clear()
+        super().close()
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         raise RuntimeError("a simulation has no threads")
 
+    def _run_once(self) -> None:
+        """One round, as asyncio calls it."""
+        ready, timers = self._ready, self._timers
+        if not ready:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock("everything waits, and no timer is set")
+            self._moment = max(self._moment, timers[0][0])
+        while timers and timers[0][0] <= self._moment:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            strand = handle._context.get(_strand)  # type: ignore[attr-defined]
+            if strand is None or strand.runs:
+                handle._run()
+            else:
+                strand.hold(handle)
 
-class VirtualClock:
-    """The loop's time, as a clock that begins at a fixed date."""
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer is left where it is, and passed over when its time comes."""
+
+
+class Bell:
+    """An event for one who waits, for a while at most. Much cheaper than `asyncio.wait_for`."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.rung = False
+        self._loop = loop
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Wake whoever waits now, or let the next one not wait at all."""
+        self.rung = True
+        if self._waiter is not None:
+            _settle(self._waiter)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for so long at most; whether it has rung."""
+        if not self.rung:
+            self._waiter = self._loop.create_future()
+            timer = self._loop.call_later(seconds, _settle, self._waiter)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        return self.rung
+
+
+def _settle(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class WallClock:
+    """The time of the simulated machine, which someone may set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.shift = 0.0
+        """Seconds by which it has been set forward, or back."""
 
-    def now(self) -> int:
-        return EPOCH + int(self._loop.time() * SECOND)
-
-    def monotonic(self) -> float:
-        return self._loop.time()
+    def __call__(self) -> float:
+        return EPOCH + self._loop.time() + self.shift

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import math
 import random
+from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -13,9 +14,9 @@ import msgspec
 
 from durably.errors import DurablyError, StoreRejected, StoreUnavailable
 from durably.stores.protocol import Caller, Finding
-from durably.stores.sqlite.store import SqliteStore
 from durably.stores.statement import Operation, Queries, Steps
-from durably.testing.simulation.loop import OUTSIDE, VirtualLoop
+from durably.testing.simulation.database import TimedStore
+from durably.testing.simulation.loop import OUTSIDE, Bell, VirtualLoop
 from durably.testing.simulation.process import Process
 from durably.testing.simulation.trace import Trace
 
@@ -24,6 +25,8 @@ T = TypeVar("T")
 CALM_LATENCY = 0.002
 GRID = 0.001
 """Latencies are multiples of this, so that things happen at the same moment now and then."""
+PATIENCE = 1.0
+"""Seconds for which a write waits for the store's lock."""
 TENDER = frozenset({"accept", "cancel_now", "claim", "commit", "open_session", "promote", "resume_key"})
 """Operations that change tasks: faults strike them more often, since most others are polls that find nothing."""
 WAKING = frozenset(
@@ -84,6 +87,7 @@ class Fate(StrEnum):
     CRASH_BEFORE = "crash before"
     CRASH_WITHIN = "crash within"
     CRASH_AFTER = "crash after"
+    PAUSE = "pause after"
 
 
 class Weather(msgspec.Struct, frozen=True):
@@ -98,6 +102,8 @@ class Weather(msgspec.Struct, frozen=True):
     late: float = 0.0
     """The chance that a request arrives only after its sender was told that it failed."""
     crash: float = 0.0
+    pause: float = 0.0
+    """The chance that its sender is stopped once a request has been carried out, and goes on some seconds later."""
     lost_wakeup: float = 0.0
 
 
@@ -118,10 +124,11 @@ class Network:
     def __init__(
         self,
         loop: VirtualLoop,
-        store: SqliteStore,
+        store: TimedStore,
         weather: Weather,
         chance: random.Random,
         trace: Trace,
+        struck: Counter[str],
         watch: Callable[[Process, Operation[Any], Any], None],
         refused: Callable[[str], None],
     ) -> None:
@@ -129,15 +136,34 @@ class Network:
         self.store = store
         self.calm = False
         self.over = False
-        self.down = False
-        """Whether nobody reaches the store."""
+        self.down = 0
+        """For how many reasons nobody reaches the store."""
+        self._back = (-math.inf, 0.0)
+        self._slow_to_return: dict[Process, float] = {}
+        self.jammed = 0
+        """How many others hold the write lock, or wait for it before us."""
         self.operations = 0
         self._weather = weather
         self._chance = chance
         self._trace = trace
+        self._struck = struck
         self._watch = watch
         self._refused = refused
         self._listeners: list[VirtualWakeups] = []
+
+    def come_back(self, stagger: float) -> None:
+        """One reason less not to reach the store; everyone finds out within so many seconds."""
+        self.down -= 1
+        self._back = (self.loop.time(), stagger)
+        self._slow_to_return.clear()
+
+    def _reaches(self, process: Process) -> bool:
+        back, stagger = self._back
+        if self.down or self.calm or self.loop.time() >= back + stagger:
+            return not self.down
+        if process not in self._slow_to_return:
+            self._slow_to_return[process] = self._chance.uniform(0.0, stagger)
+        return self.loop.time() >= back + self._slow_to_return[process]
 
     def fate(self, process: Process, op: Operation[Any]) -> Fate:
         """Draw what becomes of an operation."""
@@ -149,6 +175,7 @@ class Network:
             (weather.broken, Fate.BROKEN),
             (weather.lost_reply, Fate.LOST_REPLY),
             (weather.late, Fate.LATE),
+            (weather.pause if process.mortal else 0.0, Fate.PAUSE),
             (weather.crash if process.mortal else 0.0, Fate.CRASH_WITHIN),
         ):
             if roll < chance:
@@ -170,6 +197,8 @@ class Network:
         """Send an operation; the answer comes when it comes, unless its sender dies first."""
         reply: asyncio.Future[Answer] = self.loop.create_future()
         fate = self.fate(process, op)
+        if fate is not Fate.FINE:
+            self._struck[fate.value] += 1
         if fate is Fate.CRASH_BEFORE:
             process.crash(f"before {op.name} was sent")
         elif fate is Fate.LATE:
@@ -182,22 +211,35 @@ class Network:
             self.loop.call_later(self.latency(), self._arrive, process, op, fate, reply, context=OUTSIDE)
         return reply
 
-    def _arrive(self, process: Process, op: Operation[Any], fate: Fate, reply: asyncio.Future[Answer]) -> None:
+    def _arrive(
+        self, process: Process, op: Operation[Any], fate: Fate, reply: asyncio.Future[Answer], waited: float = 0.0
+    ) -> None:
         if self.over:
+            return
+        if self.jammed and op.writes and waited < PATIENCE:
+            wait = self._chance.uniform(0.001, 0.05)
+            self.loop.call_later(wait, self._arrive, process, op, fate, reply, waited + wait, context=OUTSIDE)
             return
         answer = self.perform(process, op, fate)
         if fate is Fate.CRASH_AFTER:
             process.crash(f"after {op.name} was committed")
+        elif fate is Fate.PAUSE:
+            process.freeze(heart=True)
+            self.loop.call_later(self._chance.uniform(0.5, 6.0), process.thaw, context=OUTSIDE)
         if process.alive:
             self.loop.call_later(self.latency(), _deliver, reply, answer, context=OUTSIDE)
 
     def perform(self, process: Process, op: Operation[Any], fate: Fate) -> Answer:
         """What happens at the store."""
         self.operations += 1
-        if fate is Fate.LOST_REQUEST or self.down:
+        if fate is Fate.LOST_REQUEST or not self._reaches(process):
             self._trace.say(process.name, f"{op.name}: the request is lost")
             return Answer(error=_broken("the request was lost"))
+        if self.jammed and op.writes:
+            self._trace.say(process.name, f"{op.name}: the store stays locked")
+            return Answer(error=StoreUnavailable("the store stayed locked"))
         log: list[tuple[str, int]] = []
+        self.store.clock = process.clock
         strikes = self._chance.randrange(6) if fate in (Fate.BROKEN, Fate.CRASH_WITHIN) else None
         try:
             answer = self.store.run(_observed(op, log, strikes))
@@ -232,8 +274,10 @@ class Network:
     def _hint(self) -> None:
         self._listeners = [wakeups for wakeups in self._listeners if wakeups.process.alive]
         for wakeups in self._listeners:
-            if self.calm or self._chance.random() >= self._weather.lost_wakeup:
+            if self._chance.random() >= self._weather.lost_wakeup:
                 self.loop.call_later(self.latency(), wakeups.nudge, context=wakeups.process.main.context)
+            else:
+                self._struck["lost wake-up"] += 1
 
 
 def _broken(what: str) -> StoreUnavailable:
@@ -267,7 +311,7 @@ def _observed(op: Operation[T], log: list[tuple[str, int]], strikes: int | None)
         finally:
             inner.close()
 
-    return Operation(op.name, steps, writes=op.writes, single=op.single)
+    return Operation(op.name, steps, writes=op.writes)
 
 
 def _changed(log: list[tuple[str, int]]) -> bool:
@@ -337,15 +381,14 @@ class VirtualWakeups:
     def __init__(self, network: Network, process: Process) -> None:
         self.process = process
         self._network = network
-        self._nudged = asyncio.Event()
+        self._bell = Bell(network.loop)
 
     async def wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._nudged.wait(), seconds)
-        self._nudged.clear()
+        await self._bell.wait(seconds)
+        self._bell.rung = False
 
     def nudge(self) -> None:
-        self._nudged.set()
+        self._bell.ring()
 
     async def close(self) -> None:
         self._network.ignore(self)

@@ -27,16 +27,19 @@ class People:
         self._chance = world.source("people")
         process = world.process("client")
         self._engine = world.engine(process)
-        self._definitions = stage.declare(self._engine, process, rare=True)
+        self._new = stage.declare(self._engine, process)
+        self._old = stage.declare(self._engine, process, old=True)
+        stage.regret = lambda task: process.spawn(self._cancel(task))
         self._keys = Keys(self._engine)
         self._queues = Queues(self._engine)
 
     async def enqueue(self, play: Play) -> None:
         """Make the call."""
-        definition = self._definitions["rare" if play.rare else "perform"]
+        definition = (self._old if play.name == "perform" else self._new)[play.name]
+        note = {"note": "new"} if play.note else {}
         self._trace.say("client", f"enqueues #{play.number}")
         try:
-            handle = await definition.using(**play.options).aenqueue(play.number)
+            handle = await definition.using(**play.options).aenqueue(play.number, **note)
         except Conflict:
             self._trace.say("client", f"#{play.number} is refused: its unique key belongs to another")
         except StoreUnavailable as error:
@@ -50,17 +53,21 @@ class People:
     async def cancel(self, cancel: Cancel) -> None:
         """Cancel what has been accepted of this number by now."""
         for task in {promise.task: None for promise in self._ledger.promises if promise.number == cancel.number}:
-            called = self._trace.called(task)
-            with contextlib.suppress(StoreUnavailable):
-                if cancel.request:
-                    self._trace.say("client", f"asks for the cancellation of {called}")
+            if cancel.request:
+                self._trace.say("client", f"asks for the cancellation of {self._trace.called(task)}")
+                with contextlib.suppress(StoreUnavailable):
                     await self._engine.store.arun(request_cancel([task], "cancelled by request"))
-                    continue
-                self._trace.say("client", f"cancels {called}")
-                answer = await Handle(self._engine, task).acancel("cancelled directly")
-                self._trace.say("client", f"the cancellation of {called} answers: {answer}")
-                if answer == Cancellation.CANCELLED:
-                    self._ledger.cancelled[task] = self._world.loop.time()
+            else:
+                await self._cancel(task)
+
+    async def _cancel(self, task: str) -> None:
+        called = self._trace.called(task)
+        self._trace.say("client", f"cancels {called}")
+        with contextlib.suppress(StoreUnavailable):
+            answer = await Handle(self._engine, task).acancel("cancelled directly")
+            self._trace.say("client", f"the cancellation of {called} answers: {answer}")
+            if answer == Cancellation.CANCELLED:
+                self._ledger.cancelled[task] = self._world.loop.time()
 
     async def order(self, order: Order) -> None:
         """Do what an operator does, and take it back after a while."""
@@ -90,6 +97,17 @@ class People:
                 await self._unpause(order.queue, order.key)
             else:
                 await self._queues.aresume(order.queue)
+
+    async def give_up(self, task: str) -> None:
+        """Cancel what has been put off for too long."""
+        self._trace.say("client", f"does not want to wait for {self._trace.called(task)} any longer")
+        with contextlib.suppress(StoreUnavailable):
+            await Handle(self._engine, task).acancel("cancelled in the end")
+
+    async def reread(self) -> None:
+        """Replay what died because old code could not read it."""
+        self._trace.say("operator", "replays what old code could not read")
+        await Dead(self._engine).areplay(task="grown")
 
     async def open_queues(self) -> None:
         """Let every queue be claimed from again."""

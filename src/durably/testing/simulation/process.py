@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from durably.core.moment import micros
+from durably.core.moment import Clock, micros
 from durably.errors import DurablyError
 from durably.stores.operations.sweep import beat
 from durably.stores.protocol import Store
-from durably.testing.simulation.loop import Strand, VirtualLoop
+from durably.testing.simulation.loop import Bell, Strand, VirtualLoop
 from durably.testing.simulation.trace import Trace
 from durably.worker.session import Pulse, Session
 
@@ -20,14 +19,16 @@ from durably.worker.session import Pulse, Session
 class Process:
     """A process of the simulated machine. What it loses when it dies is everything."""
 
-    def __init__(self, loop: VirtualLoop, name: str, trace: Trace, *, mortal: bool = False) -> None:
+    def __init__(self, loop: VirtualLoop, clock: Clock, name: str, trace: Trace, *, mortal: bool = False) -> None:
         self.name = name
         self.alive = True
         self.mortal = mortal
         """Whether the network may kill it."""
         self.thawed_at = -math.inf
         """When it last went on after a pause."""
-        self._loop = loop
+        self.loop = loop
+        self.clock = clock
+        """As it reads the time: like the machine, but never backwards."""
         self._trace = trace
         self.main = Strand(name)
         self.pulse = Strand(f"{name} heartbeat")
@@ -36,7 +37,7 @@ class Process:
 
     def spawn(self, work: Coroutine[Any, Any, Any], *, strand: Strand | None = None) -> asyncio.Task[Any]:
         """Run a coroutine in this process."""
-        return self._loop.create_task(work, context=(strand or self.main).context.copy())
+        return self.loop.create_task(work, context=(strand or self.main).context.copy())
 
     def crash(self, why: str) -> None:
         """Die here and now: nothing of it runs again."""
@@ -60,9 +61,9 @@ class Process:
         """Go on, not knowing how long it was away."""
         if self.alive and not (self.main.runs and self.pulse.runs):
             self._trace.say(self.name, "goes on")
-            self.thawed_at = self._loop.time()
-            self.main.thaw()
-            self.pulse.thaw()
+            self.thawed_at = self.loop.time()
+            self.main.thaw(self.loop)
+            self.pulse.thaw(self.loop)
 
     def exit(self) -> None:
         """End in good order."""
@@ -70,8 +71,8 @@ class Process:
 
     def release(self) -> None:
         """Let what is left of it unwind."""
-        self.main.release()
-        self.pulse.release()
+        self.main.release(self.loop)
+        self.pulse.release(self.loop)
 
 
 class LoopHeartbeat:
@@ -94,17 +95,17 @@ class LoopHeartbeat:
         self._pulse = pulse
         self._now = now
         self._on_lost = on_lost
-        self._stopped = asyncio.Event()
+        self._stopped = Bell(process.loop)
 
     def start(self) -> None:
         self._process.spawn(self._run(), strand=self._process.pulse)
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped.ring()
 
     async def _run(self) -> None:
         wait = self._interval
-        while not await self._stopped_within(wait):
+        while not await self._stopped.wait(wait):
             if self._now() - self._pulse.last > self._session.lease:
                 wait = self._interval
                 continue
@@ -118,8 +119,3 @@ class LoopHeartbeat:
                 wait = self._interval
             except DurablyError:
                 wait = max(self._interval / 4, 0.05)
-
-    async def _stopped_within(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopped.wait(), seconds)
-        return self._stopped.is_set()

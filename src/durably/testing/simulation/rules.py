@@ -5,56 +5,27 @@ Each rule compares two snapshots and yields complaints; the watcher remembers wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from durably.core.change import Applied
-from durably.core.moment import SECOND, Clock
-from durably.core.task import unpack_options
+from durably.core.moment import SECOND
+from durably.core.task import Options, unpack_options
 from durably.stores.operations.accept import Accepted
-from durably.stores.sqlite.store import SqliteStore
 from durably.stores.statement import Operation
+from durably.testing.simulation.bucket import Bucket
+from durably.testing.simulation.commit import Commit, Complaints
 from durably.testing.simulation.ledger import Execution, Ledger
+from durably.testing.simulation.ordering import Ordering
 from durably.testing.simulation.process import Process
-from durably.testing.simulation.snapshot import End, GateRow, Lease, Row, SessionRow, Snapshot, look
+from durably.testing.simulation.scenario import Scenario
+from durably.testing.simulation.snapshot import End, Row, Rules, SessionRow, Snapshot
 from durably.testing.simulation.trace import Trace
 
-Complaints = Iterator[str]
-
-
-class Bucket:
-    """An ideal token bucket, filled from the limit's own numbers."""
-
-    def __init__(self, gate: GateRow, now: int) -> None:
-        self.gate = gate
-        self._rate = gate.rate or 0.0
-        self._burst = gate.burst
-        self._tokens = gate.burst
-        self._at = now
-
-    def take(self, now: int) -> float:
-        """Take one token; what is left."""
-        self._tokens = min(self._burst, self._tokens + (now - self._at) / SECOND * self._rate) - 1
-        self._at = now
-        return self._tokens
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """One commit: who made it, and the store before and after."""
-
-    process: Process
-    op: Operation[Any]
-    answer: Any
-    now: int
-    before: Snapshot
-    after: Snapshot
-
-    @property
-    def leased(self) -> list[Lease]:
-        """The leases that are new."""
-        return [lease for task, lease in self.after.leases.items() if self.before.leases.get(task) != lease]
+RULING = frozenset({"set_limit", "set_queue"})
+"""Operations by which an operator sets limits and queues."""
 
 
 class Watcher:
@@ -62,26 +33,23 @@ class Watcher:
 
     def __init__(
         self,
-        store: SqliteStore,
-        clock: Clock,
+        look: Callable[[Rules | None], Snapshot],
         trace: Trace,
         ledger: Ledger,
         complain: Callable[[str], None],
-        *,
-        fair: bool,
+        scenario: Scenario,
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self._look = look
         self._trace = trace
         self._ledger = ledger
         self._complain = complain
         self._owners: dict[str, Process] = {}
-        self._fair = fair
+        self._fair = scenario.fair
+        self._punctual = not scenario.weather.late
+        self._steady = not scenario.jumps
+        self._opened: dict[str, float] = {}
         self._counted: dict[int, int] = {}
-        self._arrived = 0
-        self._awaited: dict[tuple[str, str], str] = {}
-        self._arrivals: dict[str, int] = {}
-        self._seqs: dict[str, int] = {}
+        self._ordering = Ordering(trace, steady=not scenario.jumps)
         self._top_token = 0
         self._buckets: dict[str, Bucket] = {}
         self._leased_at: dict[tuple[str, int], int] = {}
@@ -91,29 +59,29 @@ class Watcher:
         """Every task as it was when it was last seen alive."""
         self.replayed: set[str] = set()
         """Dead letters that got a new cycle."""
-        self.now = look(store)
+        self.now = look(None)
         self._rules = (
             self._conservation,
             self._versions,
             self._fences,
             self._lapses,
+            self._promotions,
             self._claims,
             self._limits,
-            self._order,
-            self._stranded,
+            self._ordering.complaints,
             self._uniqueness,
-            self._keys,
             self._cancellations,
             self._caps,
         )
 
     def observe(self, process: Process, op: Operation[Any], answer: Any) -> None:
         """Something was committed."""
-        before, after = self.now, look(self._store)
-        commit = Commit(process, op, answer, self._clock.now(), before, after)
+        before, after = self.now, self._look(None if op.name in RULING else self.now.rules)
+        commit = Commit(process, op, answer, process.clock.now(), before, after)
         self.now = after
         for session in after.sessions.keys() - before.sessions.keys():
             self._owners[session] = process
+            self._opened[session] = process.clock.monotonic()
         for row in after.tasks.values():
             if row.id not in self.numbers:
                 self._meet(row)
@@ -123,9 +91,9 @@ class Watcher:
             for complaint in rule(commit):
                 self._complain(f"{complaint} ({op.name} of {process.name})")
 
-    def look(self) -> Snapshot:
-        """The store as it is now, to the last detail."""
-        self.now = look(self._store)
+    def refresh(self) -> Snapshot:
+        """Take the store as it is now, whoever has changed it."""
+        self.now = self._look(None)
         return self.now
 
     def left_behind(self, now: Snapshot) -> list[str]:
@@ -141,7 +109,7 @@ class Watcher:
         called = self._trace.called(execution.task)
         lease = self.now.leases.get(execution.task)
         holds = lease is not None and lease.token == execution.token
-        if not holds and execution.fresh:
+        if not holds and execution.fresh and self._steady:
             self._complain(f"{called} begins under token {execution.token} without holding its lease")
         row = self.rows[execution.task]
         leased_at = self._leased_at.get((execution.task, execution.token), 0)
@@ -152,6 +120,12 @@ class Watcher:
                 if other.worker == process.name and other is not execution and self._is_current(other):
                     self._complain(f"{called} is on its last crash life and begins beside {other.number}")
         for other in self._ledger.running():
+            if (
+                other.task == execution.task
+                and other.worker == process.name
+                and not (other is execution or other.asked)
+            ):
+                self._complain(f"{called} begins again in {process.name}, where it still runs")
             same = execution.key is not None and other.key == execution.key and other is not execution
             if same and holds and self._is_current(other):
                 self._complain(f"{called} begins while {self._trace.called(other.task)} of the same key runs")
@@ -209,7 +183,7 @@ class Watcher:
             replayed = commit.op.name == "replay" and end.state == "dead" and task in after.tasks
             if replayed:
                 self.replayed.add(task)
-                self._arrivals.pop(task, None)
+                self._ordering.forget(task)
             elif after.ends.get(task) != end:
                 yield f"{called(task)} ended as {end.state} and then changed again"
 
@@ -252,19 +226,33 @@ class Watcher:
         for verdict in commit.answer if commit.op.name == "commit" else []:
             change = verdict.change
             crashed = change.attempt is not None and change.attempt.outcome == "crashed"
-            if isinstance(verdict, Applied) and crashed and commit.before.live(change.task.session):
+            if not isinstance(verdict, Applied) or not crashed:
+                continue
+            if commit.before.live(change.task.session):
                 yield f"{self._trace.called(change.task.id)} was taken from a session that lives"
+            yield from self._charged(commit, change.task.id)
+
+    def _charged(self, commit: Commit, task: str) -> Complaints:
+        """A crash counts, and the attempt that it cost is not refunded."""
+        was, now = commit.before.tasks[task], commit.after.tasks.get(task)
+        spent = was.spent if was.state == "leased" else was.spent + 1
+        if now is not None and (now.crashes <= was.crashes or now.spent < spent):
+            yield f"{self._trace.called(task)} crashed and was not charged for it"
 
     def _judgement(self, commit: Commit, session: str) -> Complaints:
         """Nobody is declared dead by one who has only just arrived, nor because the store was away for all."""
         own = [one for one in commit.after.sessions.values() if self._owners[one.id] is commit.process]
+        if not own or not self._punctual:
+            # A request that comes late was sent under a session that may be gone by now.
+            return
         # It may have opened another one without knowing, when the answer was lost.
-        judge = min(own, key=lambda one: one.started_at)
-        if commit.now - judge.started_at < judge.expires_at - judge.beat_at:
-            yield f"{commit.process.name} has only just opened its session and declares {self._owner(session)} dead"
+        judge = min(own, key=lambda one: self._opened[one.id])
         owner, lease = self._owners[session], (judge.expires_at - judge.beat_at) / SECOND
+        moment = owner.clock.monotonic()
+        if moment - self._opened[judge.id] < lease:
+            yield f"{commit.process.name} has only just opened its session and declares {owner.name} dead"
         awake = owner.alive and owner.main.runs and owner.pulse.runs
-        if self._fair and awake and self._clock.monotonic() - owner.thawed_at > lease:
+        if self._fair and awake and moment - owner.thawed_at > lease:
             yield f"{owner.name} runs and is declared dead by {commit.process.name}, only because the store was away"
 
     def _claims(self, commit: Commit) -> Complaints:
@@ -282,6 +270,8 @@ class Watcher:
             if lease.task in before.cancels:
                 yield f"{called(lease.task)} was claimed although its cancellation was asked for"
             was = before.tasks.get(lease.task)
+            if was is not None and lease.attempt <= was.attempt:
+                yield f"{called(lease.task)} was claimed and its attempt {lease.attempt} is not a new one"
             if was is not None and was.state == "delayed":
                 yield f"{called(lease.task)} was claimed while it was delayed"
             state, cutoff = before.queues.get(row.queue, ("active", None))
@@ -291,6 +281,13 @@ class Watcher:
             gone = any(before.tasks[task].turn == row.turn for task in before.tasks.keys() - commit.after.tasks.keys())
             if key is not None and not gone and (key.state != "ready" or key.ready_at > commit.now):
                 yield f"{called(lease.task)} was claimed although its key was {key.state} until {key.ready_at}"
+
+    def _promotions(self, commit: Commit) -> Complaints:
+        """What is delayed waits until it is due."""
+        for task, row in commit.after.tasks.items():
+            was = commit.before.tasks.get(task)
+            if was is not None and was.state == "delayed" and row.state != "delayed" and was.ready_at > commit.now:
+                yield f"{self._trace.called(task)} was promoted before it was due"
 
     def _limits(self, commit: Commit) -> Complaints:
         """No more are leased at once, and no more begin per second, than the limits say."""
@@ -309,42 +306,6 @@ class Watcher:
                 if left < -0.001:
                     yield f"tasks of {name} begin faster than {gate.rate}/s with a burst of {gate.burst:g}"
 
-    def _order(self, commit: Commit) -> Complaints:
-        """Within a key, who came first goes first; only a task that lets itself be overtaken comes again."""
-        for row in commit.after.tasks.values():
-            if row.key is None or row.state != "blocked":
-                continue
-            moved = row.policy == "overtake" and self._seqs.get(row.id, row.seq) != row.seq
-            if row.id not in self._arrivals or moved:
-                self._arrived += 1
-                self._arrivals[row.id] = self._arrived
-            self._seqs[row.id] = row.seq
-        for lease in commit.leased:
-            chosen = commit.after.tasks[lease.task]
-            if chosen.key is None:
-                continue
-            for row in commit.after.tasks.values():
-                ahead = self._arrivals.get(row.id, 0) < self._arrivals[chosen.id]
-                if row.turn == chosen.turn and row.state == "blocked" and row.id != chosen.id and ahead:
-                    called = self._trace.called
-                    yield f"{called(chosen.id)} was claimed before {called(row.id)}, which is ahead of it in its key"
-
-    def _stranded(self, commit: Commit) -> Complaints:
-        """What waits in a key or a limit group has something that will bring its turn."""
-        after, called = commit.after, self._trace.called
-        keyed = {(queue, key) for queue, key, _ in after.turns}
-        grouped = {(queue, gate) for queue, key, gate in after.turns if key is None} | set(after.lines)
-        for row in after.tasks.values():
-            if row.state != "blocked":
-                continue
-            if row.turn is not None and row.turn not in keyed and row.turn not in after.keys:
-                yield f"{called(row.id)} waits in a key that nobody will look at"
-            if row.key is None and (row.queue, row.gate) not in grouped:
-                yield f"{called(row.id)} waits in a limit group that nobody will look at"
-        for key in after.keys.values():
-            if key.state == "leased" and key.head not in after.tasks:
-                yield f"the key {key.queue}/{key.key} is leased for {called(key.head)}, which is not there"
-
     def _uniqueness(self, commit: Commit) -> Complaints:
         """A unique key until the end belongs to a task that has not ended, and so does every answer that names one."""
         after, called = commit.after, self._trace.called
@@ -353,44 +314,14 @@ class Watcher:
                 yield f"the unique key {key} is taken by {called(task)}, which is {after.state(task)}"
             elif scope == "waiting" and (task in after.leases or after.tasks[task].attempt > 0):
                 yield f"the unique key {key} is still taken by {called(task)}, which has been claimed"
+        held = {(scope, task) for scope, _, task in after.uniques}
+        for row in after.tasks.values():
+            lost = row.unique_scope in ("live", "forever") and (row.unique_scope, row.id) not in held
+            if lost and row.id not in self.replayed:
+                yield f"the unique key {row.unique_key} is free although {called(row.id)} has not ended"
         for answer in commit.answer if commit.op.name == "accept" else []:
             if isinstance(answer, Accepted) and answer.id not in after.tasks and answer.id not in after.ends:
                 yield f"{called(answer.id)} was accepted and is not there"
-
-    def _keys(self, commit: Commit) -> Complaints:
-        """A key stays paused, or waits, until a person says otherwise or the head that it waits for is gone."""
-        yield from self._pointless_waits(commit)
-        if commit.op.name in ("resume_key", "skip_key"):
-            return
-        for place, key in commit.before.keys.items():
-            now = commit.after.keys.get(place)
-            waits = key.state == "ready" and key.ready_at > commit.now and not key.held
-            if now is None or key.state == "leased" or not (waits or key.state == "paused"):
-                continue
-            eased = now.state != "paused" and (now.state != key.state or now.ready_at < key.ready_at)
-            first = min(
-                (row.id for row in commit.before.tasks.values() if row.turn == place and row.state == "blocked"),
-                key=lambda task: self._arrivals[task],
-                default=None,
-            )
-            if eased and first is not None and first in commit.after.tasks:
-                what = "paused" if key.state == "paused" else "waiting"
-                yield f"the key {'/'.join(place)} was {what} for {self._trace.called(first)} and goes on for no reason"
-
-    def _pointless_waits(self, commit: Commit) -> Complaints:
-        for place, key in commit.after.keys.items():
-            was = commit.before.keys.get(place)
-            waits = key.state == "paused" or (key.state == "ready" and key.ready_at > commit.now and not key.held)
-            if not waits:
-                self._awaited.pop(place, None)
-            elif was is not None and was.state == "leased" and was.head is not None:
-                self._awaited[place] = was.head
-            if waits and place in self._awaited and self._awaited[place] not in commit.after.tasks:
-                what = "paused" if key.state == "paused" else "waiting"
-                whom = self._trace.called(self._awaited[place])
-                yield f"the key {'/'.join(place)} is {what} for {whom}, which is gone"
-        for place in self._awaited.keys() - commit.after.keys.keys():
-            del self._awaited[place]
 
     def _cancellations(self, commit: Commit) -> Complaints:
         """What was asked to stop while it ran never goes back to wait."""
@@ -402,9 +333,17 @@ class Watcher:
         """No task is tried again once it has killed its process as often as it may."""
         rows: list[Row | End] = [*commit.after.tasks.values(), *commit.after.ends.values()]
         for row in rows:
-            cap = max(unpack_options(row.options).crash_cap, 2)
+            cap = max(readable(row.options).crash_cap, 2)
             if row.crashes > cap:
                 yield f"{self._trace.called(row.id)} has crashed {row.crashes} times, and {cap} are allowed"
+
+
+def readable(options: bytes | None) -> Options:
+    """A task's options; the usual ones, where someone spoilt them."""
+    try:
+        return unpack_options(options)
+    except msgspec.MsgspecError:
+        return Options()
 
 
 def _gates(row: Row) -> set[str]:

@@ -1,27 +1,24 @@
-"""What happens in one simulation, as data drawn from its seed: tasks, workers, the weather, and whatever strikes.
-
-Each seed draws which features and which faults it has at all, so that every combination is met sooner or later.
-"""
+"""What happens in one simulation, as data: tasks, workers, the weather, and whatever strikes."""
 
 from __future__ import annotations
 
-import math
-import random
 from typing import Any, Literal
 
 import msgspec
 
-from durably.core.options import Unique
-from durably.core.retry import Retry
 from durably.testing.simulation.network import Weather
 
-HORIZON = 10.0
+HORIZON = 5.0
 """Seconds during which things are enqueued and struck; after that everything must come to rest."""
 QUEUES = ("default", "mail")
 GROUPS = ("tenant-1", "tenant-2")
 GATES = (*(f"g:{group}" for group in GROUPS), "q:mail")
 
 Ending = Literal["return", "raise", "permanent", "snooze", "discard", "retry after", "hang", "kill"]
+
+
+Name = Literal["perform", "enact", "grown", "rare"]
+"""`enact` is the new name of `perform`; `grown` has an argument more than it had; some workers do not know `rare`."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -33,6 +30,8 @@ class Step(msgspec.Struct, frozen=True):
     stubborn: float = 0.0
     """How long it goes on after it was asked to stop."""
     saves: bool = False
+    regretted: bool = False
+    """Whether someone cancels it in the moment in which it ends."""
 
 
 class Play(msgspec.Struct, frozen=True):
@@ -44,8 +43,9 @@ class Play(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     steps: tuple[Step, ...]
     then: int | None = None
-    rare: bool = False
-    """Whether only some of the workers know its name."""
+    name: Name = "perform"
+    note: bool = False
+    """Whether it is called with an argument that old code does not know."""
 
     def step(self, index: int) -> Step:
         """How the attempt with this index goes; those beyond the script just return."""
@@ -92,10 +92,38 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """Nobody reaches the store for a while."""
+    """Nobody reaches the store for a while; when it is back, some reach it a little sooner than others."""
 
     at: float
     lasting: float
+    stagger: float = 0.0
+
+
+class Jam(msgspec.Struct, frozen=True):
+    """Someone holds the store's one write lock for a while."""
+
+    at: float
+    lasting: float
+
+
+class Jump(msgspec.Struct, frozen=True):
+    """Someone sets the wall clock: forward, or back by a negative number of seconds.
+
+    Then leases and delays are as much shorter, or longer, as the clock is wrong: a living worker may lose its session,
+    what waits may begin early, and recovery may take longer. Everything else still holds: nothing is lost or recorded
+    twice, every write is fenced, keys keep their order, limits hold, and everything ends.
+    """
+
+    at: float
+    by: float
+
+
+class Spoiling(msgspec.Struct, frozen=True):
+    """Someone writes something into the rows of a call that nobody can read."""
+
+    at: float
+    number: int
+    column: Literal["payload", "options"]
 
 
 class Crew(msgspec.Struct, frozen=True):
@@ -107,6 +135,8 @@ class Crew(msgspec.Struct, frozen=True):
     scan: float
     grace: float
     knows_rare: bool = True
+    old: bool = False
+    """Whether its code is of the version before."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -121,245 +151,22 @@ class Scenario(msgspec.Struct, frozen=True):
     blows: tuple[Blow, ...]
     orders: tuple[Order, ...]
     outages: tuple[Outage, ...]
+    jams: tuple[Jam, ...] = ()
+    jumps: tuple[Jump, ...] = ()
+    spoilings: tuple[Spoiling, ...] = ()
+    upgrades: tuple[float, ...] = ()
+    """When the schema gets the columns and the tables of a version to come."""
+    patient: bool = True
+    """Whether people wait to the end for what has been put off for long; else they cancel it."""
 
     @property
     def fair(self) -> bool:
         """Whether only outages and blows can keep a worker from the store, and all leases are the same."""
         weather = self.weather
         lossy = weather.slow + weather.lost_request + weather.broken + weather.lost_reply + weather.late
-        return not lossy and len({crew.lease for crew in self.crews}) == 1
+        return not (lossy or self.jams or self.jumps) and len({crew.lease for crew in self.crews}) == 1
 
     @property
     def lease(self) -> float:
         """The longest lease."""
         return max(crew.lease for crew in self.crews)
-
-
-def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
-    return _Drawing(seed).scenario()
-
-
-class _Drawing:
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._chance = random.Random(f"scenario {seed}")
-        features = ("delayed", "keyed", "limited", "unique", "once", "expiring", "spawning", "rare", "priorities")
-        self._features = {feature for feature in features if self._maybe(0.5)}
-        self._killers = self._maybe(0.4)
-        self._number = 0
-
-    def scenario(self) -> Scenario:
-        plays = self._plays()
-        return Scenario(
-            self._seed,
-            self._weather(),
-            self._crews(),
-            self._limits(),
-            plays,
-            self._cancels(plays),
-            self._blows(),
-            self._orders(),
-            self._outages(),
-        )
-
-    def _maybe(self, probability: float) -> bool:
-        return self._chance.random() < probability
-
-    def _weather(self) -> Weather:
-        rough = self._rough = self._maybe(0.8)
-
-        def some(most: float) -> float:
-            return self._chance.uniform(0, most) if rough and self._maybe(0.6) else 0.0
-
-        return Weather(
-            latency=self._chance.choice((0.0, 0.001, 0.005, 0.02)),
-            slow=some(0.2),
-            lost_request=some(0.06),
-            broken=some(0.06),
-            lost_reply=some(0.1),
-            late=some(0.02),
-            crash=some(0.01),
-            lost_wakeup=self._chance.choice((0.0, 0.3, 1.0)),
-        )
-
-    def _crews(self) -> tuple[Crew, ...]:
-        self._size = self._chance.randint(1, 3)
-        self._lease = self._chance.choice((1.0, 2.0, 4.0))
-        leases = (1.0, 2.0, 4.0) if self._maybe(0.3) else (self._lease,)
-        return tuple(
-            Crew(
-                concurrency=self._chance.choice((1, 2, 4, 8)),
-                lease=self._chance.choice(leases),
-                poll=self._chance.choice((0.5, 1.0, 2.0)),
-                scan=self._chance.choice((0.5, 1.0, 2.0)),
-                grace=self._chance.choice((0.5, 3.0)),
-                knows_rare=index == 0 or self._maybe(0.5),
-            )
-            for index in range(self._size)
-        )
-
-    def _limits(self) -> tuple[Limit, ...]:
-        if "limited" not in self._features:
-            return ()
-        return tuple(self._limit(gate) for gate in GATES if self._maybe(0.6))
-
-    def _limit(self, gate: str) -> Limit:
-        rate = self._chance.choice((0.8, 2.0, 5.0)) if self._maybe(0.4) else None
-        concurrency = self._chance.randint(1, 3) if rate is None or self._maybe(0.5) else None
-        return Limit(gate, concurrency, rate, float(self._chance.randint(1, 3)))
-
-    def _plays(self) -> tuple[Play, ...]:
-        plays: list[Play] = []
-        for _ in range(self._chance.randint(6, 22)):
-            plays += self._chain()
-        return tuple(plays)
-
-    def _chain(self) -> list[Play]:
-        """A play, and those that follow from it."""
-        length = self._chance.randint(2, 3) if "spawning" in self._features and self._maybe(0.3) else 1
-        chain = []
-        for place in range(length):
-            self._number += 1
-            then = self._number + 1 if place < length - 1 else None
-            chain.append(self._play(self._number, then, successor=place > 0))
-        return chain
-
-    def _play(self, number: int, then: int | None, *, successor: bool) -> Play:
-        at: tuple[float, ...] = () if successor else (self._moment(),)
-        options = self._options()
-        if "unique" in self._features and not successor and self._maybe(0.3):
-            options["unique"] = self._unique()
-            at = tuple(sorted(self._moment() for _ in range(self._chance.randint(1, 4))))
-        rare = "rare" in self._features and self._maybe(0.2)
-        return Play(number, at, options, self._steps(options), then, rare)
-
-    def _moment(self) -> float:
-        """Often close together, so that many things wait at once."""
-        return round(self._chance.uniform(0, HORIZON * self._chance.choice((0.1, 0.3, 0.9))), 3)
-
-    def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"queue": self._chance.choice(QUEUES), "retry": self._retry()}
-        if "priorities" in self._features:
-            options["priority"] = self._chance.choice((1, 5, 5, 9))
-        if "keyed" in self._features and self._maybe(0.6):
-            key = self._chance.choice("abcdm")
-            mixed = self._chance.choice(("block", "overtake", "pause"))
-            options["key"] = key
-            options["order"] = {"a": "block", "b": "overtake", "c": "pause", "d": "block", "m": mixed}[key]
-        if "limited" in self._features and self._maybe(0.5):
-            options["limit"] = self._chance.choice(GROUPS)
-        if "delayed" in self._features and self._maybe(0.4):
-            options["delay"] = round(self._chance.uniform(0.01, 8), 3)
-        if "expiring" in self._features and self._maybe(0.3):
-            options["expires"] = round(self._chance.uniform(0.05, 10), 3)
-        if "once" in self._features and self._maybe(0.4):
-            options["at_most_once"] = True
-            options["retry"] = Retry.never()
-        if self._maybe(0.2):
-            options["timeout"] = round(self._chance.uniform(0.3, 3), 3)
-        if self._maybe(0.2):
-            options["crash_cap"] = 2
-        if self._maybe(0.2):
-            options["on_dead"] = "mourn"
-        return options
-
-    def _unique(self) -> Unique:
-        key = f"u{self._chance.randint(1, 3)}"
-        scope = self._chance.choice(("waiting", "live", "live", "forever", "period"))
-        return Unique(key, period=5.0) if scope == "period" else Unique(key, scope)
-
-    def _retry(self) -> Retry:
-        match self._chance.randrange(4):
-            case 0:
-                return Retry.never()
-            case 1:
-                return Retry.after(0.2, 1.0, 2.0)
-            case 2:
-                return Retry.constant(attempts=3, delay=0.5, jitter=0.5)
-            case _:
-                return Retry.exponential(attempts=4, base=0.1, cap=2.0)
-
-    def _steps(self, options: dict[str, Any]) -> tuple[Step, ...]:
-        steps = []
-        if self._killers and self._maybe(0.15):
-            steps = [self._step("kill") for _ in range(self._chance.randint(1, 4))]
-            steps[self._chance.randrange(len(steps))] = self._step(self._chance.choice(("kill", "raise", "snooze")))
-        while self._maybe(0.45) and len(steps) < 6:
-            ending = self._chance.choice(
-                ("raise", "raise", "raise", "permanent", "snooze", "discard", "retry after", "hang", "kill")
-            )
-            if (ending == "kill" and not self._killers) or (ending == "hang" and "timeout" not in options):
-                ending = "raise"
-            steps.append(self._step(ending))
-        return (*steps, self._step("return"))
-
-    def _step(self, ending: str) -> Step:
-        return msgspec.convert(
-            {
-                "ending": ending,
-                "runs": round(self._chance.choice((0.0, 0.01, 0.3, 1.0, 2.0, 6.0)) * self._chance.uniform(0.5, 1), 3),
-                "wait": round(self._chance.uniform(0.01, 2), 3),
-                "stubborn": self._chance.choice((0.0, 0.0, 0.5, 7.0)) if self._maybe(0.2) else 0.0,
-                "saves": self._maybe(0.1),
-            },
-            Step,
-        )
-
-    def _cancels(self, plays: tuple[Play, ...]) -> tuple[Cancel, ...]:
-        if self._maybe(0.4):
-            return ()
-        return tuple(
-            Cancel(round(play.at[0] + self._chance.uniform(0, 4), 3), play.number, self._maybe(0.5))
-            for play in plays
-            if play.at and self._maybe(0.2)
-        )
-
-    def _blows(self) -> tuple[Blow, ...]:
-        blows = []
-        kinds = [kind for kind in ("crash", "stop", "block", "restart") if self._maybe(0.5)]
-        for _ in range(self._chance.randint(0, 5) if kinds else 0):
-            kind = self._chance.choice(kinds)
-            lasting = self._chance.uniform(0.1, 3) if kind in ("crash", "restart") else self._about_a_lease()
-            blows.append(
-                msgspec.convert(
-                    {
-                        "at": round(self._chance.uniform(0.1, HORIZON), 3),
-                        "worker": self._chance.randrange(self._size),
-                        "kind": kind,
-                        "lasting": round(lasting, 3),
-                    },
-                    Blow,
-                )
-            )
-        return tuple(sorted(blows, key=lambda blow: blow.at))
-
-    def _orders(self) -> tuple[Order, ...]:
-        if self._maybe(0.6):
-            return ()
-        orders = []
-        for _ in range(self._chance.randint(1, 3)):
-            at, lasting = round(self._chance.uniform(0, HORIZON), 3), round(self._chance.uniform(0.5, 5), 3)
-            queue = self._chance.choice(QUEUES)
-            lasting = math.inf if self._maybe(0.3) else lasting
-            match self._chance.randrange(5):
-                case 0:
-                    orders.append(Order(at, "pause queue", queue, lasting=lasting))
-                case 1:
-                    orders.append(Order(at, "drain queue", queue, lasting=lasting))
-                case 2:
-                    orders.append(Order(at, "pause key", queue, self._chance.choice("abcdm"), min(lasting, 5.0)))
-                case 3 if "limited" in self._features:
-                    orders.append(Order(at, "limit", queue, limit=self._limit(self._chance.choice(GATES))))
-                case _:
-                    orders.append(Order(at, "replay", queue))
-        return tuple(orders)
-
-    def _outages(self) -> tuple[Outage, ...]:
-        if self._maybe(0.8 if self._rough else 0.2):
-            return ()
-        return (Outage(round(self._chance.uniform(1, HORIZON), 3), self._about_a_lease()),)
-
-    def _about_a_lease(self) -> float:
-        """A time in which a lease may or may not run out."""
-        return round(self._lease * self._chance.choice((0.2, 1.0, 1.0, 2.0)) * self._chance.uniform(0.6, 1.5), 3)

@@ -11,7 +11,18 @@ from durably.testing.simulation.network import Weather
 from durably.testing.simulation.scenario import Scenario
 from durably.testing.simulation.world import Tamper
 
-PARTS = ("orders", "outages", "blows", "cancels", "plays", "limits")
+PARTS = (
+    "orders",
+    "outages",
+    "jams",
+    "jumps",
+    "spoilings",
+    "upgrades",
+    "blows",
+    "cancels",
+    "plays",
+    "limits",
+)
 
 
 def shrink(outcome: Outcome, tamper: Tamper | None = None, *, tries: int = 300) -> Outcome:

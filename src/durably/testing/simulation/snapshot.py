@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
-from typing import Any
 
 import msgspec
 
-from durably.stores.sqlite.store import SqliteStore
+from durably.stores.protocol import Store
 from durably.stores.statement import Operation, Part, Queries, Query, Rows, Statement
 
 
@@ -37,6 +37,8 @@ class Row(msgspec.Struct, frozen=True):
     cancel: str | None
     options: bytes | None
     payload: bytes
+    unique_scope: str | None
+    unique_key: str | None
 
     @property
     def turn(self) -> tuple[str, str] | None:
@@ -108,44 +110,58 @@ class Lease(msgspec.Struct, frozen=True):
     attempt: int
 
 
+_IDS = ("id", "head")
+
+
 def _columns(kind: type[msgspec.Struct]) -> str:
-    return ", ".join(kind.__struct_fields__)
+    return ", ".join(f"CAST({name} AS TEXT)" if name in _IDS else name for name in kind.__struct_fields__)
 
 
-_TEXTS = (
-    f"SELECT {_columns(Row)} FROM durably_tasks ORDER BY seq",
-    f"SELECT {_columns(KeyRow)} FROM durably_keys",
-    f"SELECT {_columns(End)} FROM durably_history ORDER BY finished_at, id",
-    f"SELECT {_columns(GateRow)} FROM durably_gates",
-    "SELECT queue, key, gate FROM durably_turns",
-    "SELECT queue, gate FROM durably_lines",
-    f"SELECT {_columns(SessionRow)} FROM durably_sessions",
-    "SELECT name, state, cutoff FROM durably_queues",
-    "SELECT task FROM durably_cancel_requests",
-    "SELECT scope, key, task FROM durably_unique_keys",
-    "SELECT gate, task FROM durably_permits",
-    "SELECT task, attempt, outcome FROM durably_attempts",
+_TABLES = (
+    f"SELECT {_columns(Row)} FROM {{prefix}}tasks ORDER BY seq",
+    f"SELECT {_columns(KeyRow)} FROM {{prefix}}keys",
+    f"SELECT {_columns(End)} FROM {{prefix}}history ORDER BY finished_at, id",
+    "SELECT queue, key, gate FROM {prefix}turns",
+    "SELECT queue, gate FROM {prefix}lines",
+    f"SELECT {_columns(SessionRow)} FROM {{prefix}}sessions",
+    "SELECT CAST(task AS TEXT) FROM {prefix}cancel_requests",
+    "SELECT scope, key, CAST(task AS TEXT) FROM {prefix}unique_keys",
 )
+_SETTINGS = (f"SELECT {_columns(GateRow)} FROM {{prefix}}gates", "SELECT name, state, cutoff FROM {prefix}queues")
+_REMAINS = (
+    "SELECT gate, CAST(task AS TEXT) FROM {prefix}permits",
+    "SELECT CAST(task AS TEXT), attempt, outcome FROM {prefix}attempts",
+)
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What operators have set."""
+
+    gates: dict[str, GateRow]
+    queues: dict[str, tuple[str, int | None]]
+
+
+class Remains(msgspec.Struct, frozen=True):
+    """What is of interest only in the end."""
+
+    permits: Rows
+    attempts: Rows
 
 
 class Snapshot:
     """Every table that matters. `leases` is who holds what, however the store writes that down."""
 
-    def __init__(self, tables: list[Rows]) -> None:
-        tasks, keys, ends, gates, turns, lines, sessions, queues, cancels, uniques, permits, attempts = tables
-        self.tables = tables
+    def __init__(self, tables: list[Rows], rules: Rules) -> None:
+        tasks, keys, ends, turns, lines, sessions, cancels, uniques = tables
         self.tasks = {row[1]: Row(*row) for row in tasks}
         self.keys = {(row[0], row[1]): KeyRow(*row) for row in keys}
         self.ends = {row[0]: End(*row) for row in ends}
-        self.gates = {row[0]: GateRow(*row) for row in gates}
+        self.rules = rules
         self.turns = turns
         self.lines = lines
         self.sessions = {row[0]: SessionRow(*row) for row in sessions}
-        self.queues: dict[str, tuple[str, int | None]] = {row[0]: (row[1], row[2]) for row in queues}
         self.cancels = {row[0] for row in cancels}
         self.uniques = uniques
-        self.permits = permits
-        self.attempts = attempts
         self.leases = {
             task.id: Lease(task.id, task.token, task.session, task.attempt)
             for task in self.tasks.values()
@@ -154,6 +170,16 @@ class Snapshot:
         for key in self.keys.values():
             if key.state == "leased" and key.head is not None and key.head in self.tasks:
                 self.leases[key.head] = Lease(key.head, key.token, key.session, self.tasks[key.head].attempt + 1)
+
+    @property
+    def gates(self) -> dict[str, GateRow]:
+        """The limits."""
+        return self.rules.gates
+
+    @property
+    def queues(self) -> dict[str, tuple[str, int | None]]:
+        """The queues that are not simply active: their state, and up to when what was created may run."""
+        return self.rules.queues
 
     def live(self, session: str | None) -> bool:
         """Whether the store takes this session for alive."""
@@ -166,16 +192,29 @@ class Snapshot:
         return "leased" if task in self.leases else self.tasks[task].state if task in self.tasks else "unknown"
 
 
-def look(store: SqliteStore) -> Snapshot:
-    """The tables as they are now."""
-    return Snapshot(store.run(Operation("look", _look, writes=False)))
+def look(store: Store, prefix: str, rules: Rules | None) -> Snapshot:
+    """The tables as they are now; `rules`, if they cannot have changed, are not read again."""
+    if rules is None:
+        gates, queues = _read(store, _SETTINGS, prefix)
+        rules = Rules({row[0]: GateRow(*row) for row in gates}, {row[0]: (row[1], row[2]) for row in queues})
+    return Snapshot(_read(store, _TABLES, prefix), rules)
 
 
-_QUERIES = tuple(Query("look", (Part(text, ()),)) for text in _TEXTS)
+def remains(store: Store, prefix: str) -> Remains:
+    """What is of interest only in the end."""
+    return Remains(*_read(store, _REMAINS, prefix))
 
 
-def _look(_: Queries) -> Generator[Statement, Rows, list[Any]]:
-    tables = []
-    for query in _QUERIES:
-        tables.append((yield Statement(query, (), False)))
-    return tables
+@functools.cache
+def _queries(texts: tuple[str, ...], prefix: str) -> tuple[Query, ...]:
+    return tuple(Query("look", (Part(text.format(prefix=prefix), ()),)) for text in texts)
+
+
+def _read(store: Store, texts: tuple[str, ...], prefix: str) -> list[Rows]:
+    def steps(_: Queries) -> Generator[Statement, Rows, list[Rows]]:
+        tables = []
+        for query in _queries(texts, prefix):
+            tables.append((yield Statement(query, (), False)))
+        return tables
+
+    return store.run(Operation("look", steps, writes=False))

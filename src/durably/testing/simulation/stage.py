@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from durably.client.definition import DeadLetter, Definition
@@ -27,23 +28,35 @@ class Stage:
         self._watcher = world.watcher
         self._trace = world.trace
         self._plays = {play.number: play for play in world.scenario.plays}
+        self.regret: Callable[[str], object] = lambda task: None
+        """Called when someone cancels a task in the moment in which it ends."""
 
-    def declare(self, engine: Engine, process: Process, *, rare: bool) -> dict[str, Definition[..., Any]]:
-        """The tasks as this process knows them."""
+    def declare(
+        self, engine: Engine, process: Process, *, rare: bool = True, old: bool = False
+    ) -> dict[str, Definition[..., Any]]:
+        """The tasks as this process knows them; its code may be of the version before."""
 
         async def perform(number: int) -> str:
             return await self._perform(process, self._plays[number], definitions)
+
+        async def grown(number: int, note: str = "") -> str:
+            return await perform(number)
+
+        def declared(name: str, function: Callable[..., Any] = perform) -> Definition[..., Any]:
+            return Definition(engine, function, name, settings(Settings(), {}))
 
         async def mourn(letter: DeadLetter) -> None:
             self._ledger.letters.append({"task": letter.id, "attempt": letter.attempt})
             self._trace.say(process.name, f"mourns {self._trace.called(letter.id)}")
 
-        definitions: dict[str, Definition[..., Any]] = {
-            "perform": Definition(engine, perform, "perform", settings(Settings(), {})),
-            "mourn": Definition(engine, mourn, "mourn", settings(Settings(), {})),
-        }
+        definitions = {"mourn": declared("mourn", mourn)}
+        if old:
+            definitions |= {"perform": declared("perform"), "grown": declared("grown")}
+        else:
+            enact = declared("enact")
+            definitions |= {"enact": enact, "perform": enact, "grown": declared("grown", grown)}
         if rare:
-            definitions["rare"] = Definition(engine, perform, "rare", settings(Settings(), {}))
+            definitions["rare"] = declared("rare")
         return definitions
 
     async def _perform(self, process: Process, play: Play, definitions: dict[str, Definition[..., Any]]) -> str:
@@ -98,6 +111,7 @@ class Stage:
         try:
             await asyncio.sleep(AGES if step.ending == "hang" else step.runs)
         except asyncio.CancelledError:
+            execution.asked = True
             if step.stubborn:
                 await asyncio.sleep(step.stubborn)
             raise
@@ -105,6 +119,8 @@ class Stage:
         if step.saves:
             await context.asave({"number": play.number})
         execution.ending = step.ending
+        if step.regretted:
+            self.regret(context.id)
         match step.ending:
             case "raise":
                 raise ValueError(f"number {play.number} was told to fail")
@@ -122,6 +138,6 @@ class Stage:
         if play.then is not None:
             successor = self._plays[play.then]
             options = {name: value for name, value in successor.options.items() if name != "unique"}
-            known = definitions["rare" if successor.rare and "rare" in definitions else "perform"]
+            known = definitions.get(successor.name, definitions["perform"])
             execution.spawned = context.then(known.using(**options).call(successor.number))
         return f"{play.number} under {context.token}"

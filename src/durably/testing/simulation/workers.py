@@ -78,7 +78,8 @@ class Post:
         surroundings = Surroundings(
             world.source(f"chance of {name}"), functools.partial(LoopHeartbeat, process), engine.store.wakeups
         )
-        definitions = self._stage.declare(engine, process, rare=crew.knows_rare or world.network.calm)
+        calm = world.network.calm
+        definitions = self._stage.declare(engine, process, rare=crew.knows_rare or calm, old=crew.old and not calm)
         worker = Worker(engine, definitions, options, surroundings=surroundings)
         world.trace.say(name, f"boots: {crew.concurrency} slots, a lease of {crew.lease:g} s")
         running = process.spawn(worker.run())
@@ -92,6 +93,7 @@ class Post:
         current = self.current
         if current is None:
             return
+        self._world.ledger.struck[f"blow: {blow.kind}"] += 1
         match blow.kind:
             case "crash":
                 self._away = blow.lasting
@@ -106,8 +108,8 @@ class Post:
                 current.process.thaw()
 
     def enlighten(self) -> None:
-        """See to it that whoever works here knows every task."""
-        if not self._crew.knows_rare and self.current is not None:
+        """See to it that whoever works here has new code, and knows every task."""
+        if (self._crew.old or not self._crew.knows_rare) and self.current is not None:
             self.current.stop()
 
     async def close(self) -> None:
