@@ -38,7 +38,7 @@ types: $(STAMP) ## mypy
 
 # Two at a time: one half waits for processes that crash and recover while the other computes. What is measured runs last
 # and alone.
-WAITING := tests/soak tests/crash tests/failure_modes tests/stores tests/conformance
+WAITING := tests/soak tests/crash tests/failure_modes tests/stores tests/conformance tests/isolation tests/bad_input
 MEASURED := tests/test_measure.py
 
 unit: $(STAMP) ## only the tests, or those that ARGS=... names

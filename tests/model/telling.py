@@ -39,6 +39,7 @@ class Teller:
                     max_examples=2,
                     stateful_step_count=STEPS,
                     deadline=None,
+                    derandomize=False,  # which the seed would be ignored with, and which CI turns on
                     database=None,
                     phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
                     suppress_health_check=list(HealthCheck),
