@@ -17,7 +17,7 @@ from durably.testing.simulation.many import play
 from tests.conftest import fresh_database
 from tests.simulation.postgres_database import PostgresDatabase
 
-SEEDS = 1000
+SEEDS = 2000
 SAMPLE = range(0, SEEDS, SEEDS // 50)
 
 MUST_HAPPEN = {
