@@ -18,7 +18,7 @@ from durably.testing.world import World
 from tests.model.telling import Teller
 from tests.model.worlds import in_memory
 
-STORIES = 120
+STORIES = 1000
 
 Tamper = Callable[[Queries], Queries]
 

@@ -28,4 +28,5 @@ def test_nothing_is_lost_doubled_or_reordered_whatever_breaks(
     with capsys.disabled():
         print(f"\n{as_markdown(report)}")
     assert report.violations == []
-    assert report.idle == []
+    # Whether a task kills its worker before something else does is a matter of luck in so short a time.
+    assert [idle for idle in report.idle if not idle.startswith("poison")] == []
