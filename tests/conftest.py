@@ -12,6 +12,7 @@ import pytest
 # Before anything of it is imported, so that a failing assertion of the suite shows its values.
 pytest.register_assert_rewrite("durably.testing")
 
+from durably import Durably  # noqa: E402 - see above
 from durably.stores.postgres.store import PostgresStore  # noqa: E402 - see above
 from durably.testing.servers import PostgresServer  # noqa: E402 - see above
 
@@ -90,3 +91,15 @@ def migrated_postgres16_url(postgres16: PostgresServer, postgres16_template: str
 def sqlite_path(tmp_path: Path) -> Path:
     """Where a SQLite database may be made."""
     return tmp_path / "durably.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def app(request: pytest.FixtureRequest, sqlite_path: Path) -> Iterator[Durably]:
+    """An application on each store."""
+    url = f"sqlite:///{sqlite_path}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("migrated_postgres_url")
+    app = Durably(url)
+    app.migrate()
+    yield app
+    app.close()

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from durably import Durably, Retry, StoreUnavailable, current
+from durably import Durably, Retry, StoreUnavailable, TaskCancelled, current
+from durably.core.task import Task
 from durably.stores.operations.claim import Claim
+from durably.stores.operations.sweep import open_session
 from durably.stores.statement import Operation
+from durably.worker.claims import SWEEP, Claims
+from durably.worker.running import Running
+from durably.worker.session import Session
 
 NEVER = 3600
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def app(request: pytest.FixtureRequest, sqlite_path: Path) -> Iterator[Durably]:
-    url = f"sqlite:///{sqlite_path}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("migrated_postgres_url")
-    app = Durably(url)
-    app.migrate()
-    yield app
-    app.close()
 
 
 async def asleep(app: Durably) -> None:
@@ -340,3 +337,81 @@ def test_tasks_that_must_run_alone_leave_time_for_the_others(sqlite_path: Path) 
 
     places = [place for place, kind in enumerate(order) if kind == "alone"]
     assert all(later - earlier > 10 for earlier, later in pairwise(places)), places
+
+
+def test_what_is_cancelled_before_its_first_step_is_cancelled_and_frees_its_slot(
+    app: Durably, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    @app.task
+    async def work(number: int) -> None:
+        begun.append(number)
+
+    start = Running.start
+
+    def start_and_cancel(running: Running, tasks: Sequence[Task], now: int) -> None:
+        start(running, tasks, now)
+        running.cancel({task.id: "changed our minds" for task in tasks})
+
+    monkeypatch.setattr(Running, "start", start_and_cancel)
+
+    async def story() -> list[str]:
+        worker = app.worker(concurrency=1)
+        serving = asyncio.create_task(worker.run())
+        handles = [await work.aenqueue(number) for number in range(3)]
+        for handle in handles:
+            with suppress(TaskCancelled):
+                await handle.aresult(120)
+        worker.stop()
+        await serving
+        states = [(await handle.ainfo()).state for handle in handles]
+        await app.aclose()
+        return states
+
+    states = asyncio.run(story())
+    # Where Python can take the first step at once, there is no moment before it.
+    eager = sys.version_info >= (3, 12)
+    assert (states, begun) == (["done"] * 3, [0, 1, 2]) if eager else (["cancelled"] * 3, [])
+
+
+def test_a_task_that_was_committed_late_is_found_beside_a_queue_that_fills_all_the_room(app: Durably) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    async def story() -> bool:
+        claims = Claims(app.store, ("busy", "late"), random.Random(1))
+        await app.store.arun(open_session("s", 10**12, "here", 1, "{}"))
+        for queue in ("busy", "late"):
+            await app.aenqueue_many(work.using(queue=queue).call(number) for number in range(20))
+        session = Session("s", lease=1e6, now=0)
+        seen: set[str] = set()
+        while len(seen) < 40:
+            found = await claims.claim(session, 10, fresh=False)
+            assert found is not None
+            seen |= {task.id for task in found.tasks}
+        handle = await work.using(queue="late").aenqueue(99)
+        await to_the_past(app, handle.id)
+        for number in range(3 * SWEEP):
+            await app.aenqueue_many(work.using(queue="busy").call(number) for _ in range(10))
+            found = await claims.claim(session, 10, fresh=False)
+            assert found is not None
+            if handle.id in {task.id for task in found.tasks}:
+                break
+        else:
+            return False
+        await app.aclose()
+        return True
+
+    assert asyncio.run(story())
+
+
+async def to_the_past(app: Durably, task: str) -> None:
+    """As if its transaction had been open for a minute."""
+    if app.store.sleeps:
+        with psycopg.connect(app.store.url) as connection:  # type: ignore[attr-defined]
+            connection.execute("UPDATE durably.tasks SET ready_at = ready_at - 60000000 WHERE id = %s", [task])
+    else:
+        with sqlite3.connect(app.store.path) as file:  # type: ignore[attr-defined]
+            file.execute("UPDATE durably_tasks SET ready_at = ready_at - 60000000 WHERE id = ?", [task])
+        file.close()

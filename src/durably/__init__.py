@@ -1,8 +1,8 @@
 """Durably: everything that must eventually happen, happens."""
 
 from durably.app import Durably
+from durably.client.bulk import Bulk
 from durably.client.definition import Call, DeadLetter, Definition
-from durably.client.engine import Bulk
 from durably.client.handle import Cancellation, Handle
 from durably.client.info import AttemptInfo, Progress, TaskInfo
 from durably.core.codec import Codec

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
+from durably.client.bulk import Bulk
 from durably.client.definition import Call, Definition
-from durably.client.engine import Bulk, Engine
+from durably.client.engine import Engine
 from durably.client.handle import Handle
 from durably.client.operators import Dead, Keys, Limits, Queues, Sessions, Tasks
 from durably.core.codec import PAYLOAD_LIMIT, Codec, Signature

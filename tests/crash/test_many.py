@@ -16,7 +16,7 @@ EACH = 150
 BACKLOG = 1_000_000
 
 SQLITE_BACKLOG = """
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 INSERT INTO durably_tasks (id, version, created_at, ready_at, token, partition, priority, attempt, spent, crashes, once,
                            alone, state, name, queue, payload)
 SELECT printf('00000000-0000-7000-8000-%012x', i), 0, 0, i, 0, 0, 5, 0, 0, 0, 0, 0, 'ready', 'nothing', 'default',

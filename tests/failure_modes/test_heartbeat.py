@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +13,6 @@ from durably.core.moment import SECOND, HostClock
 from durably.stores.operations.read import sessions
 from durably.stores.protocol import Store
 from durably.worker.session import Heartbeat, Pulse, Session
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def app(request: pytest.FixtureRequest, sqlite_path: Path) -> Iterator[Durably]:
-    url = f"sqlite:///{sqlite_path}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("migrated_postgres_url")
-    app = Durably(url)
-    app.migrate()
-    yield app
-    app.close()
 
 
 class Beats:

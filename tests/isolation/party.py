@@ -24,6 +24,7 @@ Program = Generator[Operation[Any], Any, list[str]]
 
 Within = Literal["commit", "roll back"]
 Level = Literal["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
+LEVELS: tuple[Level, ...] = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 """What a caller's transaction sees of others; all but the first look at the database as it was when they began."""
 
 

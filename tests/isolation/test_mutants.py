@@ -7,7 +7,7 @@ import pytest
 from durably.stores.statement import Queries, Query
 
 from .arena import Alter, Cast, Schedules, all_of_them, arena, cast, this_one, trial
-from .worlds import GROUPS, LAST, PLAIN, World
+from .worlds import GROUPS, KEYED, LAST, World
 
 
 def broken(name: str, was: str, becomes: str) -> Alter:
@@ -24,8 +24,8 @@ def broken(name: str, was: str, becomes: str) -> Alter:
 
 MUTANTS: dict[str, tuple[World, Cast, Schedules, Alter]] = {
     "a session can die while it claims": (
-        PLAIN,
-        cast(PLAIN, "claim gone", "reap"),
+        KEYED,
+        cast(KEYED, "claim gone", "reap"),
         all_of_them,
         broken("lock_session", "FOR SHARE", ""),
     ),

@@ -9,7 +9,7 @@ from durably.stores.operations.commit import commit
 from durably.stores.operations.read import get
 from durably.stores.postgres.store import PostgresStore
 
-from .acts import accepts, arrives_and_claims, completes, draft, id_of, limits
+from .acts import accepts, arrives_and_claims, completes, draft, gives_up, id_of, limits
 from .arena import Cast, all_of_them, arena, cast, trial
 from .maker import Maker
 from .party import Party, connect
@@ -52,7 +52,7 @@ def test_a_task_that_a_late_first_request_brought_back_ends_and_harms_nobody(mig
         make = Maker(observer, queries)
         make.lease("a", draft("late"))
         worker, client = (Party(migrated_postgres_url, queries, name) for name in ("worker", "client"))
-        worker.begin(lambda: completes("late").start(make.held), None)
+        worker.begin(lambda: gives_up("late").start(make.held), None)
         client.begin(lambda: accepts(draft("late")).start(make.held), None)
         trace = run([worker, client], observer, scripted([("worker", "end_tasks"), ("client", "end")]))
         worker.close()
@@ -66,7 +66,7 @@ def test_a_task_that_a_late_first_request_brought_back_ends_and_harms_nobody(mig
 
         assert [task.id for task in tasks] == [id_of("late"), id_of("other")]
         assert all(isinstance(verdict, Applied) for verdict in verdicts)
-        assert [(task.id, task.state) for task in make.run(get([id_of("late")]))] == [(id_of("late"), "done")]
+        assert [(task.id, task.state) for task in make.run(get([id_of("late")]))] == [(id_of("late"), "dead")]
 
 
 def test_a_repeated_acceptance_does_not_take_the_unique_key_of_a_task_that_has_ended(

@@ -72,7 +72,8 @@ def caught(tamper: Tamper | None = None, stories: int = STORIES) -> int:
 
 
 STATEMENTS = {
-    "a completion checks the id only": rewritten("end_tasks", "version = ?", "? IS NOT NULL"),
+    "a completion checks the id only": rewritten("finish_tasks", "version = ?", "? IS NOT NULL"),
+    "an end checks the id only": rewritten("end_tasks", "version = ?", "? IS NOT NULL"),
     "a task that is put back is not fenced": rewritten("release_tasks", "version = ?", "? IS NOT NULL"),
     "a request to stop is not fenced": rewritten("flag_tasks", "version = ?", "? IS NOT NULL"),
     "attempts are not counted at the claim": rewritten("claim_ready", "attempt = attempt + 1, spent = spent + 1,", ""),
@@ -87,18 +88,20 @@ STATEMENTS = {
         "end_tasks", "UPDATE durably_history SET state = ?, reason = ? WHERE id = ?", 2, 3, 0
     ),
     "an end forgets the errors": followed("end_tasks", "DELETE FROM durably_attempts WHERE task = ?", 0),
+    "a completion forgets the payload": rewritten("finish_tasks", "payload, options", "x'', options"),
     "an end forgets the payload": rewritten(
         "end_tasks", "payload, options, tags,\n       cancel", "x'', options, tags,\n       cancel"
     ),
-    "two tasks of a key run at once": rewritten("lease_keys", "f.state = 'ready'", "f.state <> 'paused'"),
+    "two tasks of a key run at once": rewritten("pick_keys", "f.state = 'ready'", "f.state <> 'paused'"),
     "a key runs backwards": rewritten("heads", "ORDER BY f.seq LIMIT 1", "ORDER BY f.seq DESC LIMIT 1"),
-    "a paused key is claimed": rewritten("lease_keys", "f.state = 'ready'", "f.state <> 'leased'"),
+    "a paused key is claimed": rewritten("pick_keys", "f.state = 'ready'", "f.state <> 'leased'"),
     "permits are not counted": rewritten("count_permits", "GROUP BY", "AND false GROUP BY"),
     "sessions die before their lease is over": rewritten("mark_dead", "expires_at <", "beat_at <"),
     "a dead session can claim": rewritten("lock_session", "state = 'live'", "true"),
     "a replay keeps the old budget": rewritten("replay", "attempt, 0, 0, once", "attempt, spent, crashes, once"),
     "what runs expires": rewritten("expired", "t.state <> 'leased'", "true"),
-    "a repeated request brings an ended task back": rewritten("insert_tasks", "NOT EXISTS", "true OR EXISTS"),
+    "a repeated request brings an ended task back": rewritten("insert_plain", "NOT EXISTS", "true OR EXISTS"),
+    "a repeated request brings an ended task of a key back": rewritten("insert_tasks", "NOT EXISTS", "true OR EXISTS"),
     "history is pruned before its time": rewritten("prune", "prune_at <=", "finished_at <="),
     "the last life is not lived alone": rewritten("claim_ready", "f.alone = ?", "? IS NOT NULL"),
 }

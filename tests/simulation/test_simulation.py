@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,10 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from durably.stores.postgres.store import dialect as postgres_dialect
+from durably.stores.sqlite.store import DIALECT as SQLITE
+from durably.stores.statement import Dialect, load
 from durably.testing.servers import PostgresServer
 from durably.testing.simulation import run_seed
 from durably.testing.simulation.__main__ import main, told
 from durably.testing.simulation.many import play
+from durably.testing.simulation.network import ANSWERING, BESIDE, SILENT
 from tests.conftest import fresh_database
 from tests.simulation.postgres_database import PostgresDatabase
 
@@ -60,6 +65,22 @@ def test_nothing_goes_wrong_whatever_strikes_and_everything_strikes() -> None:
         happened += brief.happened
 
     assert happened.keys() >= MUST_HAPPEN
+
+
+WRITES = re.compile(r"INSERT INTO|DELETE FROM|(?<!FOR )(?<!DO )UPDATE")
+
+
+@pytest.mark.parametrize("dialect", [SQLITE, postgres_dialect("durably")], ids=lambda dialect: dialect.package)
+def test_every_statement_that_writes_is_known_to_do_so(dialect: Dialect) -> None:
+    queries = load(dialect)
+    writing = {
+        name
+        for name in queries.names
+        if re.search(r"INSERT INTO|DELETE FROM|(?<!FOR )(?<!DO )UPDATE", queries.text(name))
+    }
+
+    assert writing <= SILENT | ANSWERING | BESIDE
+    assert len(writing) > 30
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +16,8 @@ from durably.stores.operations.sweep import mark_dead
 from durably.stores.postgres.address import redacted
 from durably.stores.postgres.arrays import literal
 from durably.stores.postgres.pool import BEGIN_POOLED
-from durably.stores.postgres.store import PostgresStore
+from durably.stores.postgres.store import PostgresStore, dialect
+from durably.stores.statement import load
 from durably.testing.servers import PostgresServer
 
 
@@ -142,11 +144,11 @@ def test_a_worker_consumes_again_after_the_server_was_restarted() -> None:
         app = Durably(url)
         app.migrate()
         app.close()
-        begun, go = asyncio.Event(), asyncio.Event()
+        begun, go = asyncio.Semaphore(0), asyncio.Event()
 
         @app.task
         async def work(number: int) -> int:
-            begun.set()
+            begun.release()
             await go.wait()
             return number
 
@@ -154,7 +156,8 @@ def test_a_worker_consumes_again_after_the_server_was_restarted() -> None:
             worker = app.worker(poll=0.05, lease=20)
             serving = asyncio.create_task(worker.run())
             before = [await work.aenqueue(number) for number in range(10)]
-            await begun.wait()
+            for _ in before:
+                await begun.acquire()
             with server.outage("immediate"):
                 go.set()
             after = [await work.aenqueue(number) for number in range(10, 20)]
@@ -187,13 +190,42 @@ def test_a_cancelled_operation_leaves_no_transaction_behind(store: PostgresStore
     assert asyncio.run(story()) == 0
 
 
-SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "by_prefix", "set_queue"}
-BIG = ("Seq Scan on tasks", "Seq Scan on history")
+def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(store: PostgresStore) -> None:
+    async def story() -> tuple[bool, bool]:
+        async with store.pool.aconnection() as late:
+            await store.aclose()
+        async with store.pool.aconnection() as later:
+            pass
+        kept = not later.closed
+        await store.aclose()
+        return late.closed, kept
+
+    assert asyncio.run(story()) == (True, True)
 
 
-def test_no_hot_query_scans_a_table(store: PostgresStore, migrated_postgres_url: str) -> None:
+SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "list_keys", "by_prefix", "dead_ids", "marked"}
+"""Statements for people, who ask now and then."""
+FEW_OR_FIRST = ("tasks_leased", "tasks_cancel", "tasks_delayed", "keys_leased", "keys_held", "turns_pkey")
+"""Indexes that hold only what runs or is held back, or of which a statement wants only the beginning."""
+ROWS = """
+INSERT INTO durably.{table} (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
+                             crashes, once, state, name, queue, payload, {more})
+SELECT gen_random_uuid(), i, 0, 1, i, 0, 0, 5, 0, 0, 0, false, '{state}', 'w', 'q', '', {value}
+  FROM generate_series(1, 20000) AS i
+"""
+
+
+@pytest.mark.parametrize("known", ["never analyzed", "vacuumed while empty", "full"])
+def test_no_hot_query_scans_a_table_whatever_is_known_about_it(
+    store: PostgresStore, migrated_postgres_url: str, known: str
+) -> None:
     with psycopg.connect(migrated_postgres_url, autocommit=True) as connection:
-        for name in store.queries.names:
+        if known == "full":
+            connection.execute(ROWS.format(table="tasks", more="alone", state="ready", value="false").encode())
+            connection.execute(ROWS.format(table="history", more="finished_at", state="done", value="1").encode())
+        if known != "never analyzed":
+            connection.execute("VACUUM ANALYZE")
+        for name in set(store.queries.names) - SCANNED_ON_PURPOSE:
             text = store.queries.text(name)
             if text.startswith("LOCK"):
                 continue
@@ -201,12 +233,28 @@ def test_no_hot_query_scans_a_table(store: PostgresStore, migrated_postgres_url:
             nothing = ", ".join(["NULL"] * _parameters(text))
             connection.execute(f"PREPARE probe AS {text}".encode())
             plan = connection.execute(
-                f"EXPLAIN EXECUTE probe{'(' + nothing + ')' if nothing else ''}".encode()
+                f"EXPLAIN (FORMAT JSON) EXECUTE probe{'(' + nothing + ')' if nothing else ''}".encode()
             ).fetchall()
             connection.execute("DEALLOCATE probe")
             connection.execute("ROLLBACK")
-            told = "\n".join(row[0] for row in plan)
-            assert name in SCANNED_ON_PURPOSE or not any(scan in told for scan in BIG), (name, told)
+            scans = [node for node in _nodes(plan[0][0][0]["Plan"]) if _scans_a_table(node)]
+            assert scans == [], (name, scans)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", []):
+        yield from _nodes(part)
+
+
+def _scans_a_table(node: dict[str, Any]) -> bool:
+    """Whether it reads all of a table that may be large, or all of an index."""
+    if node.get("Relation Name") not in ("tasks", "history", "attempts", "keys", "turns", "unique_keys"):
+        return False
+    if node["Node Type"] == "Bitmap Heap Scan" or node["Node Type"] == "ModifyTable":
+        return False
+    found = {"Index Cond", "TID Cond"} & node.keys()
+    return not found and node.get("Index Name") not in FEW_OR_FIRST
 
 
 def _parameters(text: str) -> int:
@@ -221,7 +269,6 @@ def _parameters(text: str) -> int:
         ([0.5, 1e-300, None, -2.0], "double precision"),
         ([True, False, None], "boolean"),
         ([b"", b"\x00\xff\\", b'"', None], "bytea"),
-        ([None, None], "text"),
         ([], "text"),
     ],
 )
@@ -229,3 +276,12 @@ def test_arrays_are_written_so_that_they_come_back(store: PostgresStore, values:
     with psycopg.connect(store.url) as connection:
         [(found,)] = connection.execute(f"SELECT %s::{kind}[]".encode(), [literal(values)]).fetchall()
     assert found == values
+
+
+def test_whatever_is_reached_by_its_place_is_judged_by_its_version_too() -> None:
+    # Before 16.11 and its like, PostgreSQL does not compare the place again after it has waited for a row.
+    queries = load(dialect("durably"))
+    reached = [queries.text(name) for name in queries.names if "t.ctid = f.row" in queries.text(name)]
+
+    assert len(reached) == 5
+    assert all("t.ctid = f.row AND t.version = d.version" in text for text in reached)

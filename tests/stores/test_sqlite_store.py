@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from durably import Durably, SchemaOutdated, StoreUnavailable
+from durably import Durably, SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.operations.claim import claim
 from durably.stores.operations.read import clock
+from durably.stores.operations.sweep import describe_session, open_session
 from durably.stores.sqlite.store import SqliteStore
+from durably.stores.statement import Operation, Queries, Steps
 
 
 @pytest.fixture
@@ -156,3 +161,60 @@ def test_a_claim_by_a_session_that_is_gone_writes_nothing(store: SqliteStore) ->
     before = store._writing().execute("SELECT value FROM durably_meta WHERE name = 'token'").fetchall()
     assert not store.run(claim("nobody", ["default"], 10)).live
     assert store._writing().execute("SELECT value FROM durably_meta WHERE name = 'token'").fetchall() == before
+
+
+def test_a_group_that_cannot_be_written_waits_once_and_one_bad_operation_harms_only_itself(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "group.db"), patience=0.1)
+
+    async def together(*ops: Operation[Any]) -> list[Any]:
+        return await asyncio.gather(*(store.arun(op) for op in ops), return_exceptions=True)
+
+    def describe(session: str) -> Operation[None]:
+        return describe_session(session, "{}")
+
+    async def story() -> None:
+        await store.arun(open_session("s", 10**9, "here", 1, "{}"))
+        written: list[int] = []
+        write = store._write
+
+        def counted(ops: list[Operation[Any]]) -> list[Any]:
+            written.append(len(ops))
+            return write(ops)
+
+        assert store._together is not None
+        store._together._write = counted
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            answers = await together(*(describe("s") for _ in range(5)))
+            other.execute("ROLLBACK")
+        assert all(isinstance(answer, StoreUnavailable) for answer in answers)
+        assert written in ([5], [1, 4])
+        bad: Operation[None] = describe_session("s", 2**70)  # type: ignore[arg-type]
+        answers = await together(describe("s"), bad, describe("s"))
+        assert [type(answer) for answer in answers] == [type(None), StoreRejected, type(None)]
+
+    asyncio.run(story())
+    store.close()
+
+
+def test_a_write_whose_event_loop_was_closed_does_not_stop_the_next(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "loops.db"))
+    entered, leave = threading.Event(), threading.Event()
+
+    def steps(q: Queries) -> Steps[None]:
+        entered.set()
+        leave.wait()
+        yield q("lock_session", "nobody")
+
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(store.arun(Operation("slow", steps)))
+    loop.run_until_complete(asyncio.sleep(0))
+    entered.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(waiting)
+    loop.close()
+    leave.set()
+
+    assert asyncio.run(store.arun(open_session("s", 10**9, "here", 1, "{}"))) is None
+    store.close()

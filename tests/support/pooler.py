@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
-import threading
 from collections import Counter
 from contextlib import suppress
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from psycopg.conninfo import conninfo_to_dict
+
+from tests.support.listener import Listener
 
 PROTOCOL = 3 << 16
 CANCEL, SSL, GSS = 80877102, 80877103, 80877104
@@ -86,56 +86,27 @@ class Client:
         self.last: Server | None = None
 
 
-class Pooler:
+class Pooler(Listener):
     """Stands between clients and the database at `target`, from `with` on, on a port of 127.0.0.1."""
 
     def __init__(self, target: str, *, tells: bool = False) -> None:
+        super().__init__()
         self.tells = tells
         """Whether it passes on which backend a client met first, as if that were to stay its own."""
         found = conninfo_to_dict(target)
         self.user, self.database = str(found["user"]), str(found["dbname"])
-        self.host, self.port = str(found["host"]), int(found["port"] or 5432)
+        self._server = str(found["host"]), int(found["port"] or 5432)
         self.transactions: Counter[int] = Counter()
         """How many transactions each backend has run, by its process id."""
         self._idle: list[Server] = []
         self._clients: dict[bytes, Client] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="pooler")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
 
     @property
     def url(self) -> str:
         """The address at which clients find it."""
-        return f"postgresql://{self.user}@127.0.0.1:{self._listens_on}/{self.database}?sslmode=prefer"
+        return f"postgresql://{self.user}@127.0.0.1:{self.port}/{self.database}?sslmode=prefer"
 
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        listener = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        self._listens_on = listener.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        listener.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._keep(asyncio.create_task(self._work_for(reader, writer)))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _work_for(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Everything that one client connection asks for, until it leaves."""
         client = Client(writer)
         try:
@@ -192,9 +163,10 @@ class Pooler:
         self._idle.append(server)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self.host.startswith("/"):
-            return await asyncio.open_unix_connection(f"{self.host}/.s.PGSQL.{self.port}")
-        return await asyncio.open_connection(self.host, self.port)
+        host, port = self._server
+        if host.startswith("/"):
+            return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        return await asyncio.open_connection(host, port)
 
     async def _connect(self) -> Server:
         server = Server(*await self._open())
@@ -207,7 +179,7 @@ class Pooler:
                 server.key = message.body
             elif message.kind == b"E":
                 raise ConnectionError(message.body.replace(b"\0", b" ").decode())
-        self._keep(asyncio.create_task(self._relay(server)))
+        self.keep(asyncio.create_task(self._relay(server)))
         return server
 
     async def _relay(self, server: Server) -> None:

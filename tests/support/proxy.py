@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
+
+from tests.support.listener import Listener
 
 T = TypeVar("T")
 
@@ -64,10 +64,11 @@ class Link:
         self.server.transport.abort()
 
 
-class Proxy:
-    """Stands before the server on `port` of 127.0.0.1, from `with` on. It may be told things from any thread."""
+class Proxy(Listener):
+    """Stands before the server on a port of 127.0.0.1, from `with` on. It may be told things from any thread."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self._target = port
         self.latency = 0.0
         """Seconds by which everything is late, in both directions."""
@@ -77,18 +78,6 @@ class Proxy:
         self._tags: tuple[bytes, ...] = COMMIT
         self._silent = False
         self._links: set[Link] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="proxy")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._ready.wait()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
 
     @property
     def links(self) -> int:
@@ -142,27 +131,9 @@ class Proxy:
         async def do() -> T:
             return what()
 
-        return asyncio.run_coroutine_threadsafe(do(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(do(), self.loop).result()
 
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        listener = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        self.port: int = listener.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._stop.wait()
-        listener.close()
-        for link in list(self._links):
-            link.cut()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._relay(reader, writer))
-        self._pumps.add(task)
-        task.add_done_callback(self._pumps.discard)
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             answers, server = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:

@@ -3,44 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 from durably import BadOption
-from durably.worker.deadlines import Deadlines, Expires
+from durably.worker.deadlines import Deadlines
 from durably.worker.scanners import ROUNDS, STRIKES, Failures, one_by_one
 from durably.worker.session import Session
 
 
-class Watched:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.finished = False
-
-
-def test_deadlines_ring_in_time_and_not_for_what_has_finished() -> None:
+def test_deadlines_ring_in_time_and_not_for_what_was_disarmed() -> None:
     rung: list[str] = []
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
         all_rung = asyncio.Event()
 
-        def expire(what: Expires) -> None:
-            assert isinstance(what, Watched)
-            rung.append(what.name)
-            if what.name == "slow":
+        def expire(what: str) -> None:
+            rung.append(what)
+            deadlines.disarm(0.01, what)
+            if what == "slow":
                 all_rung.set()
 
-        deadlines = Deadlines(loop, expire)
-        quick, done, slow = Watched("quick"), Watched("done"), Watched("slow")
-        deadlines.arm(0.03, slow)
-        deadlines.arm(0.01, done)
-        deadlines.arm(0.01, quick)
-        done.finished = True
+        deadlines: Deadlines[str] = Deadlines(loop, expire)
+        deadlines.arm(0.03, "slow")
+        deadlines.arm(0.01, "done")
+        deadlines.arm(0.01, "quick")
+        deadlines.disarm(0.01, "done")
         await all_rung.wait()
-        deadlines.arm(0.01, Watched("never"))
+        deadlines.arm(0.01, "never")
         deadlines.close()
 
     asyncio.run(story())
     assert rung == ["quick", "slow"]
+
+
+def test_deadlines_let_go_of_what_was_disarmed() -> None:
+    class Attempt: ...
+
+    async def story() -> None:
+        deadlines: Deadlines[Attempt] = Deadlines(asyncio.get_running_loop(), lambda what: None)
+        first, second = Attempt(), Attempt()
+        gone = weakref.ref(second)
+        deadlines.arm(3600, first)
+        deadlines.arm(3600, second)
+        deadlines.disarm(3600, second)
+        del second
+
+        assert gone() is None
+        deadlines.close()
+
+    asyncio.run(story())
 
 
 def test_a_session_starts_nothing_after_a_lease_without_an_answer() -> None:

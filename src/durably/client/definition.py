@@ -84,6 +84,7 @@ class Bound(Generic[P, R]):
             self._definition.signature,
             existing=answer.existing,
             uncommitted=self._settings.within is not None,
+            known=True,
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
+from durably.client.bulk import Bulk, Tally, awritten, batches, written
 from durably.client.intake import Answers, Intake
 from durably.client.waiting import Waiters
 from durably.core.change import Change
@@ -20,16 +21,6 @@ from durably.errors import BadOption, BadPayload, Conflict
 from durably.observe.events import Event, Events
 from durably.stores.operations.accept import accept
 from durably.stores.protocol import Store
-
-BULK = 1000
-
-
-class Bulk(msgspec.Struct, frozen=True):
-    """What `enqueue_many` did."""
-
-    accepted: int
-    existing: int
-    """Those whose unique key was already held by a task with the same arguments."""
 
 
 class Engine:
@@ -116,20 +107,27 @@ class Engine:
         return self._told(drafts, await self.store.caller(within).arun(accept(drafts, fresh=True)))
 
     def accept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
-        """Accept any number of drafts in batches; no more than one batch is in memory."""
-        accepted = existing = 0
-        for batch in _batches(drafts):
-            new, old = _counted(self.accept(batch, within))
-            accepted, existing = accepted + new, existing + old
-        return Bulk(accepted, existing)
+        """Accept any number of drafts; no more than two batches are in memory."""
+        tally = Tally()
+        if within is not None:
+            for batch in batches(drafts):
+                tally.add(self.accept(batch, within))
+        else:
+            for batch, answers in written(self._intake.submit, drafts):
+                tally.add(self._told(batch, answers))
+        return tally.total
 
     async def aaccept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
         """The asynchronous twin."""
-        accepted = existing = 0
-        for batch in _batches(drafts):
-            new, old = _counted(await self.aaccept(batch, within))
-            accepted, existing = accepted + new, existing + old
-        return Bulk(accepted, existing)
+        tally = Tally()
+        if within is not None:
+            for batch in batches(drafts):
+                tally.add(await self.aaccept(batch, within))
+        else:
+            async with aclosing(awritten(self._intake.asubmit, drafts)) as batches_written:
+                async for batch, answers in batches_written:
+                    tally.add(self._told(batch, answers))
+        return tally.total
 
     def _told(self, drafts: Sequence[Draft], answers: Answers) -> Answers:
         if self.events.observed:
@@ -149,17 +147,3 @@ def override_options(settings: Settings, declared: Settings) -> Settings:
         raise BadOption("Retry.custom works in the declaration only: a function cannot travel with a task")
     options = msgspec.structs.replace(settings.options, retry=retry, timeout=timeout)
     return msgspec.structs.replace(settings, options=options, packed=pack_options(options))
-
-
-def _batches(drafts: Iterable[Draft]) -> Iterable[list[Draft]]:
-    source = iter(drafts)
-    while batch := list(itertools.islice(source, BULK)):
-        yield batch
-
-
-def _counted(answers: Answers) -> tuple[int, int]:
-    for answer in answers:
-        if isinstance(answer, Conflict):
-            raise answer
-    existing = sum(1 for answer in answers if not isinstance(answer, Conflict) and answer.existing)
-    return len(answers) - existing, existing

@@ -58,8 +58,9 @@ class Handle(Generic[R]):
         find: Callable[[str], Signature | None] | None = None,
         existing: bool = False,
         uncommitted: bool = False,
+        known: bool = False,
     ) -> None:
-        self.id = _checked(task_id)
+        self.id = task_id if known else _checked(task_id)
         self.existing = existing
         """Whether this is a task that already held the unique key."""
         self._engine = engine

@@ -172,7 +172,7 @@ class Signature:
         """The positional and the keyword arguments for a call."""
         arguments = self._decode(data)
         if self._simple:
-            return [], {name: getattr(arguments, name) for name in arguments.__struct_fields__}
+            return [], msgspec.structs.asdict(arguments)
         positional = [getattr(arguments, name) for name in self._positional]
         if self._spread is not None:
             positional.extend(getattr(arguments, self._spread))

@@ -11,7 +11,7 @@ import msgspec
 from durably.core.brief import brief
 from durably.core.moment import Duration, micros, moment, seconds
 from durably.core.retry import Retry
-from durably.core.task import DEFAULT_NAMESPACE, Options, Policy, Scope, full_queue, pack_options
+from durably.core.task import DEFAULT_NAMESPACE, DEFAULT_PRIORITY, Options, Policy, Scope, full_queue, pack_options
 from durably.errors import BadOption
 
 NAME_LIMIT = 200
@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, gc=False):
 
     queue: str = "default"
     namespace: str = DEFAULT_NAMESPACE
-    priority: int = 5
+    priority: int = DEFAULT_PRIORITY
     key: str | None = None
     policy: str | None = None
     gate: str | None = None

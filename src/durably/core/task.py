@@ -26,6 +26,7 @@ class State(StrEnum):
 
 
 ENDS = frozenset({State.DONE, State.DEAD, State.CANCELLED})
+DEFAULT_PRIORITY = 5
 
 
 class Policy(StrEnum):
@@ -131,7 +132,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     name: str
     queue: str
     payload: bytes
-    priority: int = 5
+    priority: int = DEFAULT_PRIORITY
     due_in: int = 0
     at: int | None = None
     key: str | None = None

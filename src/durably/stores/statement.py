@@ -169,7 +169,7 @@ def operation(
 ) -> Callable[[Callable[Concatenate[Queries, P], Steps[T]]], Callable[P, Operation[T]]]:
     """Make a generator function over queries into a function that answers with an `Operation`.
 
-    `single` promises that it yields one statement at most, which then needs no transaction around it.
+    `single` promises that at most the first of its statements writes, so that it needs no transaction around it.
     """
 
     def decorate(function: Callable[Concatenate[Queries, P], Steps[T]]) -> Callable[P, Operation[T]]:

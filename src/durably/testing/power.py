@@ -96,7 +96,8 @@ class MortalStore(SqliteStore):
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
-    def _write(self, op: Operation[T]) -> T:
+    def _written(self, ops: list[Operation[Any]]) -> list[Any]:
+        [op] = ops
         with self._lock:
             connection = self._writing()
             connection.execute("BEGIN IMMEDIATE")
@@ -113,7 +114,7 @@ class MortalStore(SqliteStore):
                 raise
             if changed:
                 self._power.moment(f"just after the write {op.name!r} was committed", self.path)
-            return answer
+            return [answer]
 
 
 class MortalCaller:

@@ -18,6 +18,7 @@ from durably.errors import Conflict
 from durably.stores.operations.accept import Accepted, accept
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import commit
+from durably.stores.operations.quick import can_be_quick, claim_plain
 from durably.stores.operations.read import attempts, get
 from durably.stores.operations.sweep import due, lapsed, mark_dead, open_session, promote
 from durably.stores.protocol import Store
@@ -100,6 +101,10 @@ class World:
 
     def claim_all(self, session: str, room: int = 100, queues: tuple[str, ...] = ("default",), **given: Any) -> Claim:
         """Claim, with everything that comes with it."""
+        if can_be_quick(self.store.queries) and not given.get("alone"):
+            found = self.run(claim_plain(session, queues, room, floors=given.get("floors")))
+            if found is not None:
+                return found
         return self.run(claim(session, queues, room, **given))
 
     def claim(self, session: str, room: int = 100, **given: Any) -> list[Task]:

@@ -10,6 +10,7 @@ from durably.core.moment import SECOND
 from durably.core.task import Task
 from durably.errors import DurablyError
 from durably.stores.operations.claim import Claim, Range, alone_waits, claim, next_due, sleep, wake
+from durably.stores.operations.quick import can_be_quick, claim_plain
 from durably.stores.operations.sweep import held
 from durably.stores.protocol import Store
 from durably.worker.session import Session
@@ -33,6 +34,7 @@ class Claims:
         self._asleep = False
         self._in_doubt = False
         self._checked_at = 0.0
+        self._plain = False
 
     def forget(self) -> None:
         """A new session begins."""
@@ -47,14 +49,28 @@ class Claims:
         """
         return self._in_doubt or now - self._checked_at > session.lease
 
-    async def claim(self, session: Session, room: int, *, fresh: bool, alone: bool = False) -> Claim | None:
-        """Claim up to `room` tasks; None when no answer came. A fresh look begins below every floor."""
+    async def claim(
+        self, session: Session, room: int, *, fresh: bool, alone: bool = False, lightly: bool = False
+    ) -> Claim | None:
+        """Claim up to `room` tasks; None when no answer came.
+
+        A fresh look begins below every floor. A light one may pass by what is not plain, since another follows soon.
+        """
         self._count += 1
-        floors = {} if fresh or self._count % SWEEP == 0 else self._floors
-        first = self._count % len(self._queues)
+        sweep = self._count % SWEEP == 0
+        floors = {} if fresh or sweep else self._floors
+        # Each sweep begins with another queue too: one that fills all the room must not hide the others for ever.
+        first = (self._count // SWEEP if sweep else self._count) % len(self._queues)
         queues = self._queues[first:] + self._queues[:first]
         try:
-            found = await self._store.arun(claim(session.id, queues, room, floors=floors, alone=alone))
+            found = None
+            if self._plain and not alone:
+                found = await self._store.arun(claim_plain(session.id, queues, room, floors=floors))
+                if found is None and lightly:
+                    return Claim(live=True)
+            if found is None:
+                found = await self._store.arun(claim(session.id, queues, room, floors=floors, alone=alone))
+                self._plain = found.plain and can_be_quick(self._store.queries)
         except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)
             self._in_doubt = True

@@ -30,6 +30,17 @@ def current() -> Context:
 class Context:
     """One attempt of one task, from the inside."""
 
+    __slots__ = (
+        "_cancelled",
+        "_engine",
+        "_noted",
+        "_spawned",
+        "_task",
+        "cancel_reason",
+        "deadline",
+        "pending_progress",
+    )
+
     def __init__(self, engine: Engine, task: Task, deadline: float | None, noted: Callable[[Context], None]) -> None:
         self._engine = engine
         self._task = task

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
-class Expires(Protocol):
-    """Something with a deadline that may have finished by then."""
+class Deadlines(Generic[T]):
+    """Calls back for everything that is still armed when its time is up. Same timeouts expire in order of arrival."""
 
-    @property
-    def finished(self) -> bool: ...
-
-
-class Deadlines:
-    """Calls back for everything that is not finished when its time is up. Same timeouts expire in order of arrival."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[Expires], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[T], None]) -> None:
         self._loop = loop
         self._expire = expire
-        self._queues: dict[float, deque[tuple[float, Expires]]] = {}
+        self._queues: dict[float, dict[T, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
-    def arm(self, timeout: float, what: Expires) -> float:
+    def arm(self, timeout: float, what: T) -> float:
         """Watch it from now on; the moment of its deadline on the loop's clock."""
         at = self._loop.time() + timeout
         queue = self._queues.get(timeout)
         if queue is None:
-            queue = self._queues[timeout] = deque()
-        queue.append((at, what))
+            queue = self._queues[timeout] = {}
+        queue[what] = at
         if at < self._timer_at:
             self._set(at)
         return at
+
+    def disarm(self, timeout: float, what: T) -> None:
+        """Watch it no longer, and let go of it; it may have expired before."""
+        queue = self._queues.get(timeout)
+        if queue is not None:
+            queue.pop(what, None)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -51,15 +51,18 @@ class Deadlines:
         self._timer = None
         self._timer_at = float("inf")
         now = self._loop.time()
+        expired: list[T] = []
         soonest = float("inf")
         for timeout, queue in list(self._queues.items()):
-            while queue and (queue[0][1].finished or queue[0][0] <= now):
-                _, what = queue.popleft()
-                if not what.finished:
-                    self._expire(what)
+            due = [what for what, at in queue.items() if at <= now]
+            for what in due:
+                del queue[what]
+            expired += due
             if queue:
-                soonest = min(soonest, queue[0][0])
+                soonest = min(soonest, next(iter(queue.values())))
             else:
                 del self._queues[timeout]
         if soonest < float("inf"):
             self._set(soonest)
+        for what in expired:
+            self._expire(what)

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -23,7 +23,7 @@ from durably.core.task import Failure, Options, Task, unpack_options
 from durably.errors import Discard, Permanent, RetryAfter, Snooze
 from durably.observe.events import Kind
 from durably.worker.context import Context, enter
-from durably.worker.report import Decide, Report
+from durably.worker.report import Completion, Report
 
 log = logging.getLogger("durably.execute")
 
@@ -34,7 +34,19 @@ Arguments = tuple[list[Any], dict[str, Any]]
 class Attempt:
     """One attempt in flight."""
 
-    __slots__ = ("context", "definition", "done", "finished", "interrupted", "options", "started", "task", "timeout")
+    __slots__ = (
+        "armed",
+        "begun",
+        "context",
+        "definition",
+        "done",
+        "finished",
+        "interrupted",
+        "options",
+        "started",
+        "task",
+        "timeout",
+    )
 
     def __init__(
         self, task: Task, definition: AnyDefinition, options: Options, context: Context, started: float
@@ -44,11 +56,15 @@ class Attempt:
         self.options = options
         self.context = context
         self.started = started
+        self.begun = False
+        """Whether its handler was called."""
         self.finished = False
         """Whether its outcome is known; a thread that was timed out may still run."""
         self.interrupted: str | None = None
         """Why the worker interrupted it: timeout, cancel, release or lost."""
         self.timeout = options.timeout if options.timeout is not None else definition.settings.timeout
+        self.armed: float | None = None
+        """Under which timeout its deadline is watched."""
         self.done: asyncio.Task[None] | None = None
 
     @property
@@ -72,15 +88,16 @@ class Executor:
         except Exception as error:
             return Failure.of(error)
 
-    async def run(self, attempt: Attempt, arguments: Arguments) -> Any:
+    def call(self, attempt: Attempt, arguments: Arguments) -> Awaitable[Any]:
         """Call the handler; what it returns or raises is the caller's to judge."""
         args, kwargs = arguments
         enter(attempt.context)
+        function: Callable[..., Any] = attempt.definition.function
         if attempt.definition.is_async:
-            return await attempt.definition.function(*args, **kwargs)
+            return function(*args, **kwargs)  # type: ignore[no-any-return]
         context = contextvars.copy_context()
-        call: Callable[[], Any] = lambda: context.run(attempt.definition.function, *args, **kwargs)  # noqa: E731
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        call: Callable[[], Any] = lambda: context.run(function, *args, **kwargs)  # noqa: E731
+        return asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def returned(self, attempt: Attempt, value: Any, ran: float) -> Report:
         """The handler returned: the task is done, if its result can be kept."""
@@ -90,11 +107,8 @@ class Executor:
                 result = self._engine.payload(attempt.task.name, encode(value, f"the result of {attempt.task.name!r}"))
         except Exception as error:
             return self.failed(attempt, Failure.of(error, permanent=True), ran)
-        spawned, retention, took = attempt.context.successors, attempt.options.retention, micros(ran)
-        decide: Decide = lambda task: lifecycle.complete(  # noqa: E731
-            task, result, retention=retention, spawned=spawned, ran=took
-        )
-        return Report(attempt.task, decide, "completed", ran)
+        completion = Completion(result, attempt.options.retention, attempt.context.successors, micros(ran))
+        return Report(attempt.task, completion, "completed", ran)
 
     def raised(self, attempt: Attempt, error: BaseException, ran: float) -> Report:
         """The handler raised: what it asked for, or a failure."""
@@ -148,7 +162,7 @@ def _from_handler(trace: TracebackType | None) -> TracebackType | None:
     """The trace without the frames in which the engine called the handler."""
     handler = trace
     while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__") == __name__:
+        if trace.tb_frame.f_globals.get("__package__") == __package__:
             handler = trace.tb_next
         trace = trace.tb_next
     return handler

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
-from durably.core.lifecycle import fail
+from durably.core.lifecycle import complete, fail
 from durably.core.moment import SECOND
 from durably.core.retry import Retry
-from durably.core.task import Failure, State, Task
+from durably.core.task import Draft, Failure, State, Task
 from durably.errors import StoreRejected, StoreUnavailable
 from durably.observe.events import Event, Events, Kind
 from durably.stores.operations.commit import commit
@@ -24,6 +24,18 @@ BATCH = 2000
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 Decide = Callable[[Task], Change]
+
+
+class Completion(msgspec.Struct, frozen=True, gc=False):
+    """How to decide about an attempt that returned. A closure would do, but it costs more, and there are many."""
+
+    result: bytes | None
+    retention: float | None
+    spawned: tuple[Draft, ...]
+    ran: int
+
+    def __call__(self, task: Task) -> Change:
+        return complete(task, self.result, retention=self.retention, spawned=self.spawned, ran=self.ran)
 
 
 class Report(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +57,7 @@ class Reporter:
         events: Events,
         seal: Callable[[Change], Change],
         limit: int,
-        applied: Callable[[Task, Change], None],
+        applied: Callable[[Sequence[Change]], None],
     ) -> None:
         self._store = store
         self._events = events
@@ -53,7 +65,7 @@ class Reporter:
         self._limit = limit
         self._applied = applied
         self._waiting: list[Report] = []
-        self._unsettled: set[str] = set()
+        self._settling: list[Report] = []
         self._arrived = asyncio.Event()
         self._closing = False
 
@@ -65,13 +77,12 @@ class Reporter:
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
-        self._unsettled.add(report.task.id)
         self._arrived.set()
 
     @property
     def unsettled(self) -> set[str]:
         """The tasks about which a report waits to be committed."""
-        return set(self._unsettled)
+        return {report.task.id for report in (*self._settling, *self._waiting)}
 
     async def run(self) -> None:
         """Commit until closed and empty."""
@@ -81,9 +92,9 @@ class Reporter:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            await self._settle(batch)
-            self._unsettled = {report.task.id for report in self._waiting}
+            self._settling, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            await self._settle(self._settling)
+            self._settling = []
 
     def close(self) -> None:
         """Let `run` return once everything is settled."""
@@ -92,11 +103,11 @@ class Reporter:
 
     async def _settle(self, batch: list[Report], *, refused: bool = False) -> None:
         """Commit a batch. One bad row splits it; a store that is away is waited for."""
-        pending = [(report, self._decided(report, report.task)) for report in batch]
+        pending, changes = batch, [self._decided(report, report.task) for report in batch]
         pause = FIRST_PAUSE
         while pending:
             try:
-                verdicts = await self._store.arun(commit([change for _, change in pending]))
+                verdicts = await self._store.arun(commit(changes))
             except StoreUnavailable as error:
                 log.warning("%d results wait for the store: %s", len(pending), error)
                 await asyncio.sleep(pause)
@@ -107,33 +118,33 @@ class Reporter:
                     log.error("nothing about task %s can be stored; it stays leased: %s", batch[0].task.id, error)
                     return
                 if len(pending) == 1:
-                    await self._settle([_refused(pending[0][0], error)], refused=True)
+                    await self._settle([_refused(pending[0], error)], refused=True)
                     return
                 middle = len(pending) // 2
-                await self._settle([report for report, _ in pending[:middle]])
-                await self._settle([report for report, _ in pending[middle:]])
+                await self._settle(pending[:middle])
+                await self._settle(pending[middle:])
                 return
-            pending = [
-                again
-                for (report, _), verdict in zip(pending, verdicts, strict=True)
-                if (again := self._judge(report, verdict)) is not None
-            ]
+            pending, changes = self._judge(pending, verdicts)
 
-    def _judge(self, report: Report, verdict: Verdict) -> tuple[Report, Change] | None:
-        """What to do about a verdict; a decision that must be made again is answered."""
-        if isinstance(verdict, Applied):
-            self._applied(report.task, verdict.change)
-            self._tell(report, verdict.change)
-            return None
-        current = verdict.current
-        ours = current is not None and current.token == report.task.token
-        if ours and current is not None and current.state == State.LEASED:
-            return report, self._decided(report, current)
-        if current is not None and landed(verdict.change, current):
-            self._tell(report, verdict.change)
-        else:
-            self._fence(report, verdict)
-        return None
+    def _judge(self, reports: list[Report], verdicts: list[Verdict]) -> tuple[list[Report], list[Change]]:
+        """Tell of what was committed and of what came too late; what must be decided again is answered."""
+        again: list[Report] = []
+        changes: list[Change] = []
+        self._applied([verdict.change for verdict in verdicts if isinstance(verdict, Applied)])
+        for report, verdict in zip(reports, verdicts, strict=True):
+            if isinstance(verdict, Applied):
+                self._tell(report, verdict.change)
+                continue
+            current = verdict.current
+            ours = current is not None and current.token == report.task.token
+            if ours and current is not None and current.state == State.LEASED:
+                again.append(report)
+                changes.append(self._decided(report, current))
+            elif current is not None and landed(verdict.change, current):
+                self._tell(report, verdict.change)
+            else:
+                self._fence(report, verdict)
+        return again, changes
 
     def _decided(self, report: Report, task: Task) -> Change:
         """The decision about the task as it is now; one that cannot be made is a failure of this task alone."""

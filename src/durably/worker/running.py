@@ -6,25 +6,32 @@ import asyncio
 import logging
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from durably.client.engine import Engine
 from durably.core import lifecycle
 from durably.core.task import Failure, Task
 from durably.observe.events import Event
 from durably.worker.context import Context
-from durably.worker.deadlines import Deadlines, Expires
+from durably.worker.deadlines import Deadlines
 from durably.worker.execute import AnyDefinition, Arguments, Attempt, Executor, back_off, overdue, readable_options
 from durably.worker.report import Report, Reporter
 
 log = logging.getLogger("durably.running")
 
+AT_ONCE = 32
+"""So many attempts begin in a row before the loop turns: what ends in its first step is gone before the next begin."""
 LAST_CHANCE = 5.0
 """Seconds that a coroutine gets to react to the cancellation of its timeout before it counts as stuck."""
 
 
 class Running:
-    """The attempts in flight. One holds its slot until its code has really returned."""
+    """The attempts in flight, and what was claimed and begins in a moment.
+
+    An attempt holds its slot until its code has really returned.
+    """
 
     def __init__(
         self,
@@ -34,14 +41,18 @@ class Running:
         concurrency: int,
         chance: random.Random,
         noted: Callable[[Context], None],
+        may_start: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._definitions = definitions
         self._reporter = reporter
         self._noted = noted
+        self._may_start = may_start
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(engine, concurrency, chance)
-        self._deadlines = Deadlines(self._loop, self._expire)
+        self._deadlines: Deadlines[Attempt] = Deadlines(self._loop, self._expire)
+        self._claimed: deque[tuple[Task, int]] = deque()
+        self._beginning = False
         self._attempts: dict[Attempt, None] = {}
         self._strikes: dict[str, int] = {}
         self.stuck: set[Attempt] = set()
@@ -50,14 +61,41 @@ class Running:
         """Set whenever a slot becomes free."""
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._attempts) + len(self._claimed)
 
     @property
     def ids(self) -> set[str]:
         """The tasks in flight."""
-        return {attempt.task.id for attempt in self._attempts}
+        return {attempt.task.id for attempt in self._attempts} | {task.id for task, _ in self._claimed}
 
-    def start(self, task: Task, now: int) -> None:
+    def start(self, tasks: Sequence[Task], now: int) -> None:
+        """Begin an attempt of each of them: the first ones now, the others a few at a time."""
+        self._claimed.extend([(task, now) for task in tasks])
+        if not self._beginning:
+            self._begin_some()
+
+    def _begin_some(self) -> None:
+        self._beginning = False
+        if not self._may_start():
+            self._give_back()
+        for _ in range(min(AT_ONCE, len(self._claimed))):
+            self._try(*self._claimed.popleft())
+        if self._claimed:
+            self._beginning = True
+            self._loop.call_soon(self._begin_some)
+
+    def _give_back(self) -> None:
+        """Release what was claimed and has not begun."""
+        while self._claimed:
+            task, _ = self._claimed.popleft()
+            self._refuse(Report(task, lambda one: lifecycle.release(one, started=False), "released"))
+
+    def _refuse(self, report: Report) -> None:
+        """Report a task whose attempt does not begin."""
+        self._reporter.add(report)
+        self.freed.set()
+
+    def _try(self, task: Task, now: int) -> None:
         """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
         try:
             self._start(task, now)
@@ -71,7 +109,7 @@ class Running:
             self._put_back(task)
             return
         if overdue(task, now):
-            self._reporter.add(Report(task, lifecycle.expire, "expired"))
+            self._refuse(Report(task, lifecycle.expire, "expired"))
             return
         options = readable_options(task)
         if isinstance(options, Failure):
@@ -84,11 +122,12 @@ class Running:
         context = Context(self._engine, task, None, self._noted)
         attempt = Attempt(task, definition, options, context, self._loop.time())
         if attempt.timeout is not None:
+            attempt.armed = attempt.timeout
             context.deadline = self._deadlines.arm(attempt.timeout, attempt)
         self._attempts[attempt] = None
         if self._engine.events.observed:
             self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
-        attempt.done = _begin(self._loop, self._work(attempt, arguments))
+        attempt.done = _begin(self._loop, self._work(attempt, arguments), task.id)
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
@@ -102,6 +141,7 @@ class Running:
 
     def abandon(self) -> None:
         """The session is lost: whatever runs belongs to others now, and nothing is reported."""
+        self._claimed.clear()
         for attempt in list(self._attempts):
             attempt.finished = True
             attempt.context.ask_to_stop("this worker lost its session")
@@ -109,6 +149,7 @@ class Running:
 
     def release(self) -> None:
         """Stop everything: coroutines are cancelled and give their tasks back; what cannot be stopped is let go."""
+        self._give_back()
         for attempt in list(self._attempts):
             attempt.context.ask_to_stop("the worker shuts down")
             self._interrupt(attempt, "release")
@@ -122,7 +163,7 @@ class Running:
 
     async def emptied(self) -> None:
         """Wait until nothing is in flight."""
-        while self._attempts:
+        while len(self):
             self.freed.clear()
             await self.freed.wait()
 
@@ -133,29 +174,38 @@ class Running:
     async def _work(self, attempt: Attempt, arguments: Arguments) -> None:
         """Run the handler to its end, then report, unless its outcome is already known."""
         try:
-            report = await self._outcome(attempt, arguments)
+            try:
+                if attempt.interrupted is not None:
+                    raise asyncio.CancelledError
+                attempt.begun = True
+                value = await self._executor.call(attempt, arguments)
+            except BaseException as error:
+                report = self._raised(attempt, error)
+            else:
+                report = self._returned(attempt, value)
             if not attempt.finished and report is not None:
                 self._reporter.add(report)
         finally:
             attempt.finished = True
-            self._attempts.pop(attempt, None)
-            if attempt in self.stuck:
+            del self._attempts[attempt]
+            if attempt.armed is not None:
+                self._deadlines.disarm(attempt.armed, attempt)
+            if self.stuck and attempt in self.stuck:
                 self.stuck.discard(attempt)
                 log.warning("the stuck task %s has returned at last", attempt.task.id)
             self.freed.set()
 
-    async def _outcome(self, attempt: Attempt, arguments: Arguments) -> Report | None:
-        try:
-            value = await self._executor.run(attempt, arguments)
-        except BaseException as error:
-            ran = self._loop.time() - attempt.started
-            if isinstance(error, asyncio.CancelledError) and attempt.interrupted is not None:
-                return self._interrupted(attempt, ran)
-            if attempt.interrupted == "cancel" and isinstance(error, Exception):
-                return Report(attempt.task, lifecycle.stop, "cancelled", ran)
-            if isinstance(error, asyncio.CancelledError):
-                error = RuntimeError("the handler let a CancelledError escape that nobody had sent to it")
-            return self._executor.raised(attempt, error, ran)
+    def _raised(self, attempt: Attempt, error: BaseException) -> Report | None:
+        ran = self._loop.time() - attempt.started
+        if isinstance(error, asyncio.CancelledError) and attempt.interrupted is not None:
+            return self._interrupted(attempt, ran)
+        if attempt.interrupted == "cancel" and isinstance(error, Exception):
+            return Report(attempt.task, lifecycle.stop, "cancelled", ran)
+        if isinstance(error, asyncio.CancelledError):
+            error = RuntimeError("the handler let a CancelledError escape that nobody had sent to it")
+        return self._executor.raised(attempt, error, ran)
+
+    def _returned(self, attempt: Attempt, value: object) -> Report:
         ran = self._loop.time() - attempt.started
         if attempt.interrupted == "timeout":
             return self._executor.timed_out(attempt, ran)
@@ -168,25 +218,32 @@ class Running:
             case "cancel":
                 return Report(attempt.task, lifecycle.stop, "cancelled", ran)
             case "release":
-                return Report(attempt.task, lambda task: lifecycle.release(task, started=True), "released", ran)
+                return self._released(attempt, ran)
             case _:
                 return None
+
+    def _released(self, attempt: Attempt, ran: float = 0.0) -> Report:
+        begun = attempt.begun
+        return Report(attempt.task, lambda task: lifecycle.release(task, started=begun), "released", ran)
 
     def _interrupt(self, attempt: Attempt, why: str) -> None:
         if attempt.interrupted is None or why in ("lost", "release"):
             attempt.interrupted = why
-        if attempt.definition.is_async and attempt.done is not None:
+        # What has not taken its first step would never hear of it; it looks by itself when it does.
+        if attempt.begun and attempt.definition.is_async and attempt.done is not None:
             attempt.done.cancel()
 
     def _let_go(self, attempt: Attempt) -> None:
         if not attempt.finished:
             attempt.finished = True
-            self._reporter.add(Report(attempt.task, lambda task: lifecycle.release(task, started=True), "released"))
+            self._reporter.add(self._released(attempt))
 
-    def _expire(self, what: Expires) -> None:
-        assert isinstance(what, Attempt)
+    def _expire(self, what: Attempt) -> None:
+        if what.finished:
+            return
         if what.definition.is_async and what.interrupted is None:
             self._interrupt(what, "timeout")
+            what.armed = LAST_CHANCE
             self._deadlines.arm(LAST_CHANCE, what)
             return
         what.finished = True
@@ -202,7 +259,7 @@ class Running:
 
     def _spoil(self, task: Task, failure: Failure) -> None:
         """The row cannot be read: it becomes a dead letter of its own."""
-        self._reporter.add(Report(task, lambda one: lifecycle.spoil(one, failure), "failed", error=failure.message))
+        self._refuse(Report(task, lambda one: lifecycle.spoil(one, failure), "failed", error=failure.message))
 
     def _put_back(self, task: Task) -> None:
         """Its name is not known here: give it back uncharged, later each time, for a worker that knows it."""
@@ -210,11 +267,11 @@ class Running:
         if strikes == 1:
             log.warning("no task named %r is declared here; it is put back for a worker that knows it", task.name)
         wait = back_off(min(strikes, 10))
-        self._reporter.add(Report(task, lambda one: lifecycle.put_back(one, wait), "unknown"))
+        self._refuse(Report(task, lambda one: lifecycle.put_back(one, wait), "unknown"))
 
 
-def _begin(loop: asyncio.AbstractEventLoop, work: object) -> asyncio.Task[None]:
+def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     """Start a coroutine as a task with contextvars of its own; at once, where Python can."""
     if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, eager_start=True)  # type: ignore[arg-type]
-    return loop.create_task(work)  # type: ignore[arg-type]
+        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
+    return asyncio.Task(work, loop=loop, name=name)

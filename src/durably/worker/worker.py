@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import WorkerOptions
 from durably.worker.report import Report, Reporter
-from durably.worker.running import Running
+from durably.worker.running import AT_ONCE, Running
 from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
 from durably.worker.session import Heartbeat, Session
 from durably.worker.tenure import MakeHeartbeat, Tenure
@@ -34,6 +34,8 @@ log = logging.getLogger("durably.worker")
 
 LINGER = 0.005
 LINGERS = 4
+SELDOM = 3
+"""Who found no more than so many tasks since it last slept goes to sleep sooner: the next one comes with a notice."""
 ALONE_CHECK = 1.0
 """How often a worker that drains for a lonely task asks whether someone else has taken it."""
 LAST_FLUSH = 5.0
@@ -116,8 +118,7 @@ class Worker:
             found = await self._store.arun(claim(self._current.id, self._options.queues, room))
             if not found.tasks and found.alone_waiting:
                 found = await self._store.arun(claim(self._current.id, self._options.queues, 1, alone=True))
-            for task in found.tasks:
-                self._running.start(task, found.now)
+            self._running.start(found.tasks, found.now)
             await self._running.emptied()
             await self._flush_progress()
             return len(found.tasks)
@@ -138,7 +139,13 @@ class Worker:
             self._nudged,
         )
         self._running = Running(
-            self._engine, self._definitions, self._reporter, self._options.concurrency, self._chance, self._noted
+            self._engine,
+            self._definitions,
+            self._reporter,
+            self._options.concurrency,
+            self._chance,
+            self._noted,
+            lambda: self._current.may_start(self._now()),
         )
         self._loop = asyncio.get_running_loop()
         self._tenure = Tenure(
@@ -212,19 +219,21 @@ class Worker:
 
     async def _claim_until_stopped(self) -> None:
         """Claim what there is room for; wait when there is none, or nothing to claim."""
-        empty = 0
+        empty = found_since = 0
+        lingers = LINGERS
         while not self._stopping.is_set():
             if self._tenure.lost.is_set():
                 await self._renew()
             if not await self._settle_doubt() or not await self._room():
                 continue
-            found = await self._claim(fresh=empty == 1)
+            found = await self._claim(fresh=empty == 1, lightly=1 < empty <= lingers)
             if found is None:
                 continue
             if found.tasks:
                 empty = 0
+                found_since += len(found.tasks)
+                self._running.start(found.tasks, found.now)
                 await self._claims.wake_up(self._current)
-                self._start(found)
             if found.alone_waiting and (not len(self._running) or self._now() >= self._alone_from):
                 await self._run_alone()
                 continue
@@ -233,9 +242,12 @@ class Worker:
             empty += 1
             if empty == 1:
                 continue
-            if empty <= LINGERS:
+            lingers = LINGERS if found_since > SELDOM else LINGERS // 2
+            if empty <= lingers:
                 await self._wakeups.wait(LINGER)
-            elif not await self._claims.fall_asleep(self._current):
+                continue
+            found_since = 0
+            if not await self._claims.fall_asleep(self._current):
                 await self._wakeups.wait(await self._claims.idle_time(found, self._options.poll))
 
     async def _room(self) -> bool:
@@ -270,23 +282,20 @@ class Worker:
         else:
             log.error("%d slots are stuck: this worker claims nothing until some return", stuck)
 
-    async def _claim(self, *, fresh: bool, alone: bool = False) -> Claim | None:
-        """Claim up to the free slots; None when it could not be done and should be tried again."""
-        room = 1 if alone else self._options.concurrency - len(self._running)
-        found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone)
+    async def _claim(self, *, fresh: bool, alone: bool = False, lightly: bool = False) -> Claim | None:
+        """Claim for the free slots, but not for all at once: what is claimed begins while the next is asked for.
+
+        None when it could not be done and should be tried again.
+        """
+        half = max(self._options.concurrency // 2, AT_ONCE)
+        room = 1 if alone else min(self._options.concurrency - len(self._running), half)
+        found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone, lightly=lightly)
         if found is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
         elif not found.live:
             self._tenure.lost.set()
             return None
         return found
-
-    def _start(self, found: Claim) -> None:
-        if self._current.may_start(self._now()):
-            for task in found.tasks:
-                self._running.start(task, found.now)
-        else:
-            self._give_back(found.tasks)
 
     def _give_back(self, tasks: list[Task]) -> None:
         """Release what was claimed and has not begun."""
@@ -324,7 +333,7 @@ class Worker:
         if found is None or not found.tasks:
             await self._wakeups.wait(LINGER * 10)
             return
-        self._start(found)
+        self._running.start(found.tasks, found.now)
         while not await self._emptied(ALONE_CHECK) and not self._interrupted:
             pass
 
@@ -374,7 +383,10 @@ class Worker:
                 with contextlib.suppress(DurablyError):
                     await self._store.arun(set_progress(context.id, context.token, progress, None))
 
-    def _nudged(self, task: Task, change: Change) -> None:
+    def _nudged(self, changes: Sequence[Change]) -> None:
         """A change of ours may let something else run at once."""
-        if task.key is not None or task.gate is not None or task.limited or change.state == State.READY:
-            self._wakeups.nudge()
+        for change in changes:
+            task = change.task
+            if task.key is not None or task.gate is not None or task.limited or change.state == State.READY:
+                self._wakeups.nudge()
+                return

@@ -296,6 +296,9 @@ def test_a_session_tells_about_itself() -> None:
     assert SessionFacts.of((*FIXED, info)) == SessionFacts(*FIXED, ("a",), ("n",), 8, 30.0, 1)
 
 
-@pytest.mark.parametrize("info", [b"{}", b"{", b'{"queues":5}', b"[]"])
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize("info", [b"{}", b"{", b'{"queues":5}', b"[]", DEEP], ids=lambda info: info[:20].decode())
 def test_a_session_that_tells_nothing_readable_is_still_known(info: bytes) -> None:
     assert SessionFacts.of((*FIXED, info)) == SessionFacts(*FIXED, (), (), 0, 0.0, 0)

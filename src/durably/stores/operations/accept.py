@@ -10,7 +10,7 @@ from durably.core.ids import partition_of
 from durably.core.task import Draft, Scope, restore, split_queue
 from durably.errors import Conflict, RetryTransaction
 from durably.stores.operations.read import fetch
-from durably.stores.statement import Operation, Queries, Steps, operation
+from durably.stores.statement import Operation, Queries, Statement, Steps, operation
 
 ROUNDS = 10
 
@@ -22,9 +22,12 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     existing: bool = False
 
 
-def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[list[str]]:
-    """Insert the drafts in their order; the queues that someone sleeps on are answered."""
-    rows = yield q.each(
+def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[None]:
+    """Insert the drafts in their order."""
+    if len(drafts) == 1 and drafts[0].key is None and drafts[0].gate is None:
+        yield _insert_plain(q, drafts[0])
+        return
+    yield q.each(
         "insert_tasks",
         [d.id for d in drafts],
         [d.name for d in drafts],
@@ -44,7 +47,26 @@ def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[list[str]]:
         [d.unique_key for d in drafts],
         [partition_of(d.id) for d in drafts],
     )
-    return [row[0] for row in rows]
+
+
+def _insert_plain(q: Queries, draft: Draft) -> Statement:
+    return q(
+        "insert_plain",
+        draft.id,
+        draft.name,
+        draft.queue,
+        draft.payload,
+        draft.priority,
+        draft.due_in,
+        draft.at,
+        draft.options,
+        draft.tags,
+        draft.once,
+        draft.expires_in,
+        draft.unique_scope,
+        draft.unique_key,
+        partition_of(draft.id),
+    )
 
 
 def accept(

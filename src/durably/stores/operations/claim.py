@@ -19,7 +19,7 @@ from durably.stores.operations.lines import Head, claim_lines, line_heads
 from durably.stores.statement import Queries, Steps, operation
 
 FLOOR_MARGIN = 2 * SECOND
-ADMIT_BATCH = 1000
+ADMIT_BATCH = 5000
 GATE_BATCH = 100
 
 Range = tuple[str, int]
@@ -35,6 +35,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     again_in: int | None = None
     """When a shut gate may open again: a claim before that would find what this one found."""
     floors: dict[Range, int] = {}
+    plain: bool = False
+    """Whether it met nothing but plain tasks in open queues."""
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
@@ -103,8 +105,9 @@ def claim(
     if waiting:
         yield q("free_unique", waiting, [Scope.WAITING.value])
     taken.sort(key=lambda task: (-task.priority, task.ready_at, task.seq))
+    only_plain = not (marked or cancels or keys_ready or gates_ready or alone_waiting or settings)
     trailing = {place: min(ready_at, now - FLOOR_MARGIN) for place, ready_at in moved.items()}
-    return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing)
+    return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing, only_plain)
 
 
 def _lanes(queues: Sequence[str], settings: str | None) -> dict[str, Lane]:
@@ -137,22 +140,21 @@ def _share(q: Queries, desk: Desk, keys_ready: bool, room: int, fair: bool) -> S
 
 
 def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
-    """Lease ready keys, then read and name their heads in statements that see what was committed before the lock."""
+    """Lock ready keys, read their heads in a statement that sees what was committed before the lock, and lease them."""
     ranges = desk.ranges([lane for lane in desk.lanes.values() if desk.queue_left(lane, room) > 0])
     if not ranges or room < 1:
         return []
-    leased = yield q(
-        "lease_keys",
-        desk.session,
+    picked = yield q(
+        "pick_keys",
         [lane.queue for lane, _ in ranges],
         [priority for _, priority in ranges],
         room,
         desk.alone,
         sorted({gate for _, gate, _ in desk.groups}),
     )
-    if not leased:
+    if not picked:
         return []
-    rows = yield q("heads", [queue for queue, _ in leased], [key for _, key in leased])
+    rows = yield q("heads", [queue for queue, _ in picked], [key for _, key in picked])
     taken: list[Task] = []
     back: list[tuple[Any, ...]] = []
     gone: list[tuple[str, str]] = []
@@ -174,12 +176,13 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
         yield q.each("return_keys", *(list(column) for column in zip(*back, strict=True)))
     if taken:
         yield q.each(
-            "set_heads",
+            "lease_keys",
             [task.queue for task in taken],
             [task.key for task in taken],
             [task.id for task in taken],
             [task.token for task in taken],
             [desk.now] * len(taken),
+            [desk.session] * len(taken),
         )
     return taken
 

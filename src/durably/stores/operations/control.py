@@ -6,13 +6,11 @@ from typing import Literal
 
 from durably.core.change import Applied
 from durably.core.lifecycle import resume, skip
-from durably.core.task import Task, restore
+from durably.core.task import DEFAULT_PRIORITY, Task, restore
 from durably.errors import NotAllowed, UnknownTask
 from durably.stores.operations.commit import apply
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Queries, Steps, operation
-
-DEFAULT_PRIORITY = 5
 
 
 @operation()

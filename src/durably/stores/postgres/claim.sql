@@ -34,6 +34,41 @@ SELECT (SELECT durably.now()),
           LEFT JOIN durably.gates g ON g.name = 'q:' || c.name
          WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
 
+-- :claim_plain
+-- Lease what has been ready longest, range by range, unless there is anything but plain tasks and open queues.
+WITH me AS MATERIALIZED (
+    SELECT id FROM durably.sessions WHERE id = ?1::text AND state = 'live' FOR SHARE
+), plain AS MATERIALIZED (
+    SELECT id FROM me
+     WHERE NOT EXISTS (SELECT 1 FROM durably.turns)
+       AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
+       AND NOT EXISTS (SELECT 1 FROM durably.keys
+                        WHERE state = 'ready' AND queue = ANY(?2::text[]) AND ready_at <= (SELECT durably.now()))
+       AND NOT EXISTS (SELECT 1 FROM durably.lines
+                        WHERE queue = ANY(?2::text[]) AND ready_at <= (SELECT durably.now()))
+       AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?2::text[]))
+       AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?6::text[]))
+       AND NOT EXISTS (SELECT 1 FROM durably.tasks WHERE alone AND queue = ANY(?2::text[]))
+       AND NOT EXISTS (SELECT 1 FROM durably.tasks
+                        WHERE state = 'ready' AND unique_scope = 'waiting' AND queue = ANY(?2::text[]))
+), picked AS MATERIALIZED (
+    SELECT t.row
+      FROM plain
+     CROSS JOIN unnest(?2::text[], ?3::int[], ?4::bigint[]) AS r(queue, priority, floor)
+     CROSS JOIN LATERAL (
+            SELECT ctid AS row FROM durably.tasks
+             WHERE state = 'ready' AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
+             ORDER BY ready_at LIMIT ?5::int FOR UPDATE SKIP LOCKED) t
+     LIMIT ?5::int
+), fence AS MATERIALIZED (
+    SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+)
+UPDATE durably.tasks t
+   SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
+       spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
+ WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
+RETURNING {task}
+
 -- :admit
 -- Turn markers into key rows and lines. An existing row is updated, not just noticed: whoever is about to delete it
 -- as empty is thereby waited for. Whoever left a marker may be gone: a new row is one that every claim looks at, and then
@@ -110,21 +145,17 @@ SELECT count(*) FILTER (WHERE kind = 'key'), count(*) FILTER (WHERE kind = 'plai
                ) all_kinds
          ORDER BY priority DESC, ready_at LIMIT ?6::int) first_ones
 
--- :lease_keys
--- Lease ready keys; their heads are read by the next statement, with a snapshot that is younger than the locks.
-UPDATE durably.keys k
-   SET state = 'leased', session = ?1::text, held = false
- WHERE ctid = ANY(ARRAY(
-        SELECT f.row
-          FROM unnest(?2::text[], ?3::int[]) AS r(queue, priority)
-         CROSS JOIN LATERAL (
-                SELECT ctid AS row FROM durably.keys
-                 WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
-                   AND ready_at <= (SELECT durably.now()) AND alone = ?5::boolean
-                   AND (gate IS NULL OR gate = ANY(?6::text[]))
-                 ORDER BY ready_at LIMIT ?4::int FOR UPDATE SKIP LOCKED) f
-         LIMIT ?4::int))
-RETURNING k.queue, k.key
+-- :pick_keys
+-- Lock ready keys; their heads are read by the next statement, with a snapshot that is younger than the locks.
+SELECT f.queue, f.key
+  FROM unnest(?1::text[], ?2::int[]) AS r(queue, priority)
+ CROSS JOIN LATERAL (
+        SELECT queue, key FROM durably.keys
+         WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
+           AND ready_at <= (SELECT durably.now()) AND alone = ?4::boolean
+           AND (gate IS NULL OR gate = ANY(?5::text[]))
+         ORDER BY ready_at LIMIT ?3::int FOR UPDATE SKIP LOCKED) f
+ LIMIT ?3::int
 
 -- :heads
 -- The next task of each leased key, with the token for this claim; nulls where nothing waits any more.
@@ -135,11 +166,13 @@ SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELE
          WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
          ORDER BY t.seq LIMIT 1) t ON true
 
--- :set_heads
+-- :lease_keys
 UPDATE durably.keys k
-   SET head = d.head::uuid, token = d.token, started_at = d.now
-  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[]) AS d(queue, key, head, token, now)
- WHERE k.queue = d.queue AND k.key = d.key
+   SET state = 'leased', held = false, head = d.head::uuid, token = d.token, started_at = d.now, session = d.session
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[], ?6::text[])
+        AS d(queue, key, head, token, now, session)
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
+ WHERE k.ctid = f.row
 
 -- :ensure_keys
 -- Make sure that these keys have rows, and lock them: a task that waits in a key can be changed only under that lock.
@@ -151,10 +184,8 @@ SELECT queue, key, 'ready', (SELECT durably.now()), priority, alone, gate
 
 -- :lock_keys
 SELECT k.queue, k.key, k.state, k.token, k.head::text
-  FROM durably.keys k
- WHERE (k.queue, k.key) IN (SELECT * FROM unnest(?1::text[], ?2::text[]))
- ORDER BY k.queue, k.key
-   FOR UPDATE
+  FROM (SELECT * FROM unnest(?1::text[], ?2::text[]) AS n(queue, key) ORDER BY queue, key) d
+ CROSS JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = d.queue AND key = d.key FOR UPDATE) k
 
 -- :next_heads
 -- What a key row must say about the task that would be its next head; nulls where nothing waits.
@@ -174,12 +205,14 @@ UPDATE durably.keys k
   FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[], ?6::int[], ?7::boolean[], ?8::text[],
               ?9::boolean[], ?10::text[], ?11::text[])
         AS d(queue, key, state, due_in, ready_at, priority, alone, gate, held, reason, head)
- WHERE k.queue = d.queue AND k.key = d.key
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
+ WHERE k.ctid = f.row
 
 -- :drop_keys
 DELETE FROM durably.keys k
  USING unnest(?1::text[], ?2::text[]) AS d(queue, key)
- WHERE k.queue = d.queue AND k.key = d.key
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
+ WHERE k.ctid = f.row
 
 -- :ready_gates
 -- The limit groups that have someone waiting whose time has come.
@@ -205,12 +238,10 @@ SELECT name FROM durably.gates WHERE name = ANY(?1::text[])
 SELECT p.gate, count(*)
   FROM durably.permits p
  WHERE p.gate = ANY(?1::text[])
-   AND EXISTS (SELECT 1 FROM durably.tasks t
-                WHERE t.id = p.task
-                  AND (t.state = 'leased' AND t.token = p.token
-                       OR EXISTS (SELECT 1 FROM durably.keys k
-                                   WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased'
-                                     AND k.head = t.id AND k.token = p.token)))
+   AND (SELECT t.state = 'leased' AND t.token = p.token
+               OR coalesce((SELECT k.state = 'leased' AND k.head = t.id AND k.token = p.token
+                              FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key), false)
+          FROM durably.tasks t WHERE t.id = p.task)
  GROUP BY p.gate
 
 -- :claim_lines
@@ -241,8 +272,8 @@ SELECT queue, gate FROM durably.lines
 -- :lines_left
 SELECT l.queue, l.gate
   FROM unnest(?1::text[], ?2::text[]) AS l(queue, gate)
- WHERE EXISTS (SELECT 1 FROM durably.tasks t
-                WHERE t.state = 'blocked' AND t.key IS NULL AND t.queue = l.queue AND t.gate = l.gate)
+ WHERE (SELECT t.id FROM durably.tasks t
+         WHERE t.state = 'blocked' AND t.key IS NULL AND t.queue = l.queue AND t.gate = l.gate LIMIT 1) IS NOT NULL
 
 -- :wait_lines
 UPDATE durably.lines l

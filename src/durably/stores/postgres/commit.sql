@@ -1,4 +1,27 @@
 -- Applying decided changes. Every statement names the version it was decided on, and answers what it really changed.
+-- A table that was empty when a plan was made may be huge now: OFFSET 0 makes the planner look each row up by its index.
+-- The version is compared again beside the place: a row that was waited for is judged as it is then.
+
+-- :finish_tasks
+-- What was done and holds nothing: the row moves to history as it is.
+WITH gone AS (
+    DELETE FROM durably.tasks t
+     USING unnest(?1::text[]::uuid[], ?2::bigint[], ?3::bytea[], ?4::bigint[], ?5::bigint[])
+        AS d(id, version, result, keep_for, started_ago)
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id AND version = d.version OFFSET 0) f
+     WHERE t.ctid = f.row AND t.version = d.version
+    RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, t.token, t.partition,
+              t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.session, t.payload, t.options,
+              t.tags, t.cancel, t.details, d.result, d.keep_for, d.started_ago
+)
+INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
+                             payload, options, tags, cancel, details, result)
+SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
+       now + keep_for, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, session, payload,
+       options, tags, cancel, details, result
+  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+RETURNING id::text
 
 -- :end_tasks
 -- Move the row to history in one statement.
@@ -8,7 +31,8 @@ WITH gone AS (
                   ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::bigint[], ?13::text[])
         AS d(id, version, state, reason, result, attempt, spent, crashes, keep_for, started_ago, finished_ago, token,
              session)
-     WHERE t.id = d.id::uuid AND t.version = d.version
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
+     WHERE t.ctid = f.row AND t.version = d.version
     RETURNING t.id, t.seq, t.version + 1 AS version, t.created_at, t.ready_at, t.started_at AS claimed_at, t.expires_at,
               d.token, t.partition, t.priority, d.attempt, d.spent, d.crashes, t.once, d.state, t.name, t.queue, t.key,
               t.policy, t.gate, d.session, t.payload, t.options, t.tags, t.cancel, t.unique_scope, t.unique_key,
@@ -29,7 +53,8 @@ RETURNING id::text
 -- It is asked only after an end met one in history.
 DELETE FROM durably.tasks t
  USING unnest(?1::text[], ?2::bigint[]) AS d(id, version)
- WHERE t.id = d.id::uuid AND t.version = d.version AND EXISTS (SELECT 1 FROM durably.history h WHERE h.id = t.id)
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
+ WHERE t.ctid = f.row AND t.version = d.version AND (SELECT h.id FROM durably.history h WHERE h.id = t.id) IS NOT NULL
 RETURNING t.id::text
 
 -- :release_tasks
@@ -41,7 +66,8 @@ WITH freed AS (
            seq = CASE WHEN d.rejoin THEN nextval('durably.order_seq') ELSE t.seq END
       FROM unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::int[], ?6::int[], ?7::int[], ?8::boolean[],
                   ?9::boolean[]) AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin)
-     WHERE t.id = d.id::uuid AND t.version = d.version
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
+     WHERE t.ctid = f.row AND t.version = d.version
     RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.state, t.alone, t.ready_at
 ), marked AS (
     INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
@@ -53,7 +79,8 @@ SELECT id::text FROM freed
 UPDATE durably.tasks t
    SET cancel = d.reason, version = t.version + 1
   FROM unnest(?1::text[], ?2::bigint[], ?3::text[]) AS d(id, version, reason)
- WHERE t.id = d.id::uuid AND t.version = d.version
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
+ WHERE t.ctid = f.row AND t.version = d.version
 RETURNING t.id::text
 
 -- :insert_attempts
@@ -70,7 +97,8 @@ SELECT task::uuid, attempt, outcome, kind, message, trace, session, token, now -
 UPDATE durably.unique_keys u
    SET state = d.state, result = d.result
   FROM unnest(?1::text[], ?2::text[], ?3::bytea[]) AS d(task, state, result)
- WHERE u.task = d.task::uuid
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.unique_keys WHERE task = d.task::uuid OFFSET 0) f
+ WHERE u.ctid = f.row
 
 -- :clear_permits
 DELETE FROM durably.permits WHERE task = ANY(?1::text[]::uuid[]) RETURNING gate
@@ -109,9 +137,8 @@ UPDATE durably.tasks t
    SET progress = coalesce(?3::text, progress), details = coalesce(?4::bytea, details)
  WHERE t.id = ?1::text::uuid
    AND (t.state = 'leased' AND t.token = ?2::bigint
-        OR EXISTS (SELECT 1 FROM durably.keys k
-                    WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased' AND k.head = t.id
-                      AND k.token = ?2::bigint))
+        OR (SELECT k.state = 'leased' AND k.head = t.id AND k.token = ?2::bigint
+              FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key))
 RETURNING true
 
 -- :cancel_requests

@@ -64,7 +64,9 @@ SELECT id::text, queue FROM moved
 WITH gone AS (
     DELETE FROM durably.history WHERE id = ANY(?1::text[]::uuid[]) AND state = 'dead' RETURNING id
 ), forgotten AS (
-    DELETE FROM durably.attempts a USING gone WHERE a.task = gone.id
+    DELETE FROM durably.attempts
+     WHERE ctid = ANY(ARRAY(SELECT a.row FROM gone CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.attempts
+                                                                        WHERE task = gone.id OFFSET 0) a))
 )
 SELECT id::text FROM gone
 

@@ -10,7 +10,7 @@ WITH draft AS (
                   ?16::text[], ?17::int[]) WITH ORDINALITY
         AS d(id, name, queue, payload, priority, due_in, at, key, policy, gate, options, tags, once, expires_in,
              unique_scope, unique_key, partition, position)
-     WHERE NOT EXISTS (SELECT 1 FROM durably.history h WHERE h.id = d.id::uuid)
+     WHERE (SELECT h.id FROM durably.history h WHERE h.id = d.id::uuid) IS NULL
      ORDER BY position
 ), accepted AS (
     INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
@@ -32,6 +32,20 @@ SELECT queue, pg_notify('durably', queue)::text
   FROM (SELECT DISTINCT queue FROM accepted) q
  WHERE EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = q.queue)
 
+-- :insert_plain
+-- One draft without a key or a limit group.
+INSERT INTO durably.tasks AS t (id, seq, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
+                                spent, crashes, once, alone, state, name, queue, payload, options, tags, unique_scope,
+                                unique_key)
+SELECT ?1::text::uuid, nextval('durably.order_seq'), 0, now, greatest(coalesce(?7::bigint, now + ?6::bigint), now),
+       now + ?11::bigint, 0, ?14::int, ?5::int, 0, 0, 0, ?10::boolean, false,
+       CASE WHEN coalesce(?7::bigint, now + ?6::bigint) > now THEN 'delayed' ELSE 'ready' END, ?2::text, ?3::text,
+       ?4::bytea, ?8::bytea, ?9::text, ?12::text, ?13::text
+  FROM (SELECT durably.now() AS now OFFSET 0) n
+ WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::text::uuid) IS NULL
+    ON CONFLICT DO NOTHING
+RETURNING t.queue, (SELECT pg_notify('durably', s.queue)::text FROM durably.sleepers s WHERE s.queue = t.queue LIMIT 1)
+
 -- :take_unique
 -- The drafts whose unique key was free, and now is theirs. A period's start is part of its key.
 INSERT INTO durably.unique_keys (namespace, scope, key, task, fingerprint, expires_at)
@@ -50,15 +64,17 @@ SELECT d.id, u.task::text, u.fingerprint
   FROM (SELECT *, (SELECT durably.now()) AS now
           FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::bigint[])
             AS d(id, namespace, scope, key, period)) d
-  JOIN durably.unique_keys u
-    ON u.namespace = d.namespace AND u.scope = d.scope
-   AND u.key = CASE WHEN period IS NULL THEN d.key ELSE d.key || '@' || (now / period) END
+ CROSS JOIN LATERAL (
+        SELECT task, fingerprint FROM durably.unique_keys
+         WHERE namespace = d.namespace AND scope = d.scope
+           AND key = CASE WHEN d.period IS NULL THEN d.key ELSE d.key || '@' || (d.now / d.period) END
+        OFFSET 0) u
 
 -- :forget_revived
 -- A repeated insert may have met the moment in which its task ended: what is in history stays there.
 DELETE FROM durably.tasks t
  WHERE t.id = ANY(?1::text[]::uuid[]) AND t.version = 0
-   AND EXISTS (SELECT 1 FROM durably.history h WHERE h.id = t.id)
+   AND (SELECT h.id FROM durably.history h WHERE h.id = t.id) IS NOT NULL
 
 -- :request_cancel
 INSERT INTO durably.cancel_requests (task, reason)

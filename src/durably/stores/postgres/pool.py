@@ -27,7 +27,12 @@ SILENCE = {
 }
 """A peer that vanished without a word is given up after a minute, unless the address says otherwise."""
 
-SETTINGS = {"enable_seqscan": "off", "jit": "off", "plan_cache_mode": "force_generic_plan"}
+SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_memoize": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 """Plans are pinned: a table's statistics are stale by the time the table has turned over."""
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -40,7 +45,12 @@ AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 def begin(connection: Connection | AsyncConnection) -> str:
     """What begins a transaction on this connection."""
-    return BEGIN_POOLED if connection.prepare_threshold is None else BEGIN
+    return BEGIN if is_direct(connection) else BEGIN_POOLED
+
+
+def is_direct(connection: Connection | AsyncConnection) -> bool:
+    """Whether its plans are pinned and its statements prepared, so that even a lone statement is quick."""
+    return connection.prepare_threshold is not None
 
 
 class Pool:
@@ -93,7 +103,8 @@ class Pool:
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[AsyncConnection]:
         """The same for the running event loop."""
-        pool = self._loops.setdefault(asyncio.get_running_loop(), _LoopPool())
+        loop = asyncio.get_running_loop()
+        pool = self._loops.setdefault(loop, _LoopPool())
         async with pool.room:
             connection = pool.idle.pop() if pool.idle else None
             if connection is not None and not self._usable(connection):
@@ -110,7 +121,7 @@ class Pool:
                     await pool.empty()
                 raise
             finally:
-                if clean and not connection.closed:
+                if clean and not connection.closed and self._loops.get(loop) is pool:
                     pool.idle.append(connection)
                 else:
                     # Closing never waits, so a cancelled operation cannot leave a transaction behind.

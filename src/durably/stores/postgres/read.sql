@@ -3,7 +3,8 @@
 -- :live
 SELECT {live}
   FROM durably.tasks t
-  LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
+    ON k.head = t.id AND k.state = 'leased'
  WHERE t.id = ANY(?1::text[]::uuid[])
 
 -- :ended
@@ -75,7 +76,8 @@ SELECT k.queue, k.key, k.state, k.ready_at, k.priority, k.session, k.token, k.he
 -- :key_tasks
 SELECT {live}
   FROM durably.tasks t
-  LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
+    ON k.head = t.id AND k.state = 'leased'
  WHERE t.state = 'blocked' AND t.queue = ?1::text AND t.key = ?2::text
  ORDER BY t.seq LIMIT ?3::int
 

@@ -18,7 +18,7 @@ from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.arrays import arguments
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
-from durably.stores.postgres.pool import AsyncConnection, Connection, Pool, begin
+from durably.stores.postgres.pool import AsyncConnection, Connection, Pool, begin, is_direct
 from durably.stores.protocol import Caller, Finding
 from durably.stores.statement import Dialect, Operation, Queries, Rows, Statement, array_call, in_schema, load
 
@@ -181,10 +181,10 @@ class PostgresStore:
     def _transact(self, connection: Connection, op: Operation[T], queries: Queries) -> T:
         def execute(statement: Statement) -> Rows:
             text, args = array_call(statement)
-            cursor = connection.execute(text.encode(), arguments(args))
-            return cursor.fetchall() if cursor.description is not None else []
+            cursor = connection.execute(text.encode(), arguments(args), binary=True)
+            return cursor.fetchall() if _has_rows(cursor) else []
 
-        if op.single:
+        if op.single and queries is self.queries and (is_direct(connection) or not op.writes):
             return drive(op.steps(queries), execute)
         connection.execute(begin(connection))
         answer = drive(op.steps(queries), execute)
@@ -194,10 +194,10 @@ class PostgresStore:
     async def _atransact(self, connection: AsyncConnection, op: Operation[T], queries: Queries) -> T:
         async def execute(statement: Statement) -> Rows:
             text, args = array_call(statement)
-            cursor = await connection.execute(text.encode(), arguments(args))
-            return await cursor.fetchall() if cursor.description is not None else []
+            cursor = await connection.execute(text.encode(), arguments(args), binary=True)
+            return await cursor.fetchall() if _has_rows(cursor) else []
 
-        if op.single:
+        if op.single and queries is self.queries and (is_direct(connection) or not op.writes):
             return await adrive(op.steps(queries), execute)
         await connection.execute(begin(connection))
         answer = await adrive(op.steps(queries), execute)
@@ -216,6 +216,11 @@ class PostgresStore:
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return StoreUnavailable(f"{where} cannot be reached: {what}", fleeting=True)
         return StoreRejected(f"{where}: {what}")
+
+
+def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """Whether the statement answers with rows; a description of them would cost more than to ask for one."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 def _first(error: psycopg.Error) -> str:

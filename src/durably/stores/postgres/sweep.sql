@@ -35,7 +35,7 @@ SELECT {live}
 -- :lapsed_heads
 SELECT {live}
   FROM durably.keys k
-  JOIN durably.tasks t ON t.id = k.head
+ CROSS JOIN LATERAL (SELECT * FROM durably.tasks WHERE id = k.head OFFSET 0) t
  WHERE k.state = 'leased'
    AND NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = k.session AND s.state = 'live')
    AND NOT t.id = ANY(?2::text[]::uuid[])
@@ -47,7 +47,7 @@ SELECT {task} FROM durably.tasks t WHERE t.state = 'leased' AND t.session = ?1::
 -- :held_heads
 SELECT {live}
   FROM durably.keys k
-  JOIN durably.tasks t ON t.id = k.head
+ CROSS JOIN LATERAL (SELECT * FROM durably.tasks WHERE id = k.head OFFSET 0) t
  WHERE k.state = 'leased' AND k.session = ?1::text
 
 -- :bury
@@ -55,14 +55,14 @@ SELECT {live}
 WITH gone AS (
     DELETE FROM durably.sessions s
      WHERE s.state = 'dead'
-       AND NOT EXISTS (SELECT 1 FROM durably.tasks t WHERE t.state = 'leased' AND t.session = s.id)
-       AND NOT EXISTS (SELECT 1 FROM durably.keys k WHERE k.state = 'leased' AND k.session = s.id)
+       AND (SELECT t.id FROM durably.tasks t WHERE t.state = 'leased' AND t.session = s.id LIMIT 1) IS NULL
+       AND (SELECT k.key FROM durably.keys k WHERE k.state = 'leased' AND k.session = s.id LIMIT 1) IS NULL
     RETURNING s.id
 ), woken AS (
     DELETE FROM durably.sleepers z WHERE NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = z.session AND s.state = 'live')
 ), spent AS (
     DELETE FROM durably.permits p
-     WHERE NOT EXISTS (SELECT 1 FROM durably.tasks t WHERE t.id = p.task)
+     WHERE (SELECT t.id FROM durably.tasks t WHERE t.id = p.task) IS NULL
 )
 SELECT id FROM gone
 
@@ -74,16 +74,16 @@ SELECT id::text FROM durably.tasks
 -- :promote
 -- What fell due becomes ready, or takes its turn behind its key with a fresh number.
 WITH due AS (
-    SELECT id FROM durably.tasks
+    SELECT ctid AS row FROM durably.tasks
      WHERE id = ANY(?1::text[]::uuid[]) AND state = 'delayed' AND ready_at <= (SELECT durably.now())
      ORDER BY ready_at, seq FOR UPDATE SKIP LOCKED
 ), numbered AS (
-    SELECT id, nextval('durably.order_seq') AS seq FROM due
+    SELECT row, nextval('durably.order_seq') AS seq FROM due
 ), moved AS (
     UPDATE durably.tasks t
        SET state = CASE WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END,
            ready_at = (SELECT durably.now()), seq = n.seq, version = version + 1
-      FROM numbered n WHERE t.id = n.id
+      FROM numbered n WHERE t.ctid = n.row
     RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.alone, t.state, t.ready_at
 ), marked AS (
     INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
@@ -96,7 +96,8 @@ SELECT id::text, queue, CASE WHEN EXISTS (SELECT 1 FROM durably.sleepers s WHERE
 -- :expired
 SELECT {live}
   FROM durably.tasks t
-  LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
+    ON k.head = t.id AND k.state = 'leased'
  WHERE t.expires_at <= (SELECT durably.now()) AND t.state <> 'leased' AND k.head IS NULL
    AND NOT t.id = ANY(?2::text[]::uuid[])
  ORDER BY t.expires_at LIMIT ?1::int
@@ -112,7 +113,9 @@ WITH gone AS (
                              ORDER BY prune_at LIMIT ?1::int FOR UPDATE SKIP LOCKED))
     RETURNING id
 ), forgotten AS (
-    DELETE FROM durably.attempts a USING gone WHERE a.task = gone.id
+    DELETE FROM durably.attempts
+     WHERE ctid = ANY(ARRAY(SELECT a.row FROM gone CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.attempts
+                                                                        WHERE task = gone.id OFFSET 0) a))
 ), freed AS (
     DELETE FROM durably.unique_keys
      WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.unique_keys WHERE expires_at <= (SELECT durably.now())

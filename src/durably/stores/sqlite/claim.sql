@@ -42,16 +42,17 @@ DELETE FROM durably_turns WHERE seq IN (SELECT seq FROM durably_turns ORDER BY s
 
 -- :claim_ready
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
+WITH r AS MATERIALIZED (
+    SELECT value AS queue, json_extract(?3, '$[' || key || ']') AS priority,
+           json_extract(?4, '$[' || key || ']') AS floor, json_extract(?5, '$[' || key || ']') AS cutoff
+      FROM json_each(?2)
+)
 UPDATE durably_tasks AS t
    SET state = 'leased', session = ?1, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
        attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
- WHERE seq IN (SELECT f.seq
-                 FROM json_each(?2) r
-                CROSS JOIN durably_tasks f
-                WHERE f.state = 'ready' AND f.queue = r.value
-                  AND f.priority = json_extract(?3, '$[' || r.key || ']')
-                  AND f.ready_at >= json_extract(?4, '$[' || r.key || ']')
-                  AND f.created_at <= json_extract(?5, '$[' || r.key || ']') AND f.alone = ?7
+ WHERE seq IN (SELECT f.seq FROM r CROSS JOIN durably_tasks f
+                WHERE f.state = 'ready' AND f.queue = r.queue AND f.priority = r.priority AND f.ready_at >= r.floor
+                  AND f.created_at <= r.cutoff AND f.alone = ?7
                 LIMIT ?6)
 RETURNING {row}
 
@@ -82,18 +83,13 @@ SELECT count(*) FILTER (WHERE kind = 'key'), count(*) FILTER (WHERE kind = 'plai
                 SELECT 'line', p.value, json_extract(?5, '$[' || p.key || ']') FROM json_each(?4) p)
          ORDER BY priority DESC, ready_at LIMIT ?6)
 
--- :lease_keys
-UPDATE durably_keys AS k
-   SET state = 'leased', session = ?1, held = 0
- WHERE (k.queue, k.key) IN (SELECT f.queue, f.key
-                              FROM json_each(?2) r
-                             CROSS JOIN durably_keys f
-                             WHERE f.state = 'ready' AND f.queue = r.value
-                               AND f.priority = json_extract(?3, '$[' || r.key || ']')
-                               AND f.ready_at <= :now AND f.alone = ?5
-                               AND (f.gate IS NULL OR f.gate IN (SELECT value FROM json_each(?6)))
-                             LIMIT ?4)
-RETURNING queue, key
+-- :pick_keys
+SELECT f.queue, f.key
+  FROM json_each(?1) r
+ CROSS JOIN durably_keys f
+ WHERE f.state = 'ready' AND f.queue = r.value AND f.priority = json_extract(?2, '$[' || r.key || ']')
+   AND f.ready_at <= :now AND f.alone = ?4 AND (f.gate IS NULL OR f.gate IN (SELECT value FROM json_each(?5)))
+ LIMIT ?3
 
 -- :heads
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
@@ -105,8 +101,9 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
                  WHERE f.state = 'blocked' AND f.queue = k.value AND f.key = json_extract(?2, '$[' || k.key || ']')
                  ORDER BY f.seq LIMIT 1)
 
--- :set_heads
-UPDATE durably_keys SET head = ?3, token = ?4, started_at = ?5 WHERE queue = ?1 AND key = ?2
+-- :lease_keys
+UPDATE durably_keys SET state = 'leased', held = 0, head = ?3, token = ?4, started_at = ?5, session = ?6
+ WHERE queue = ?1 AND key = ?2
 
 -- :ensure_keys
 INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)

@@ -1,5 +1,34 @@
 -- Applying decided changes, one row at a time within one transaction.
 
+-- :finish_tasks
+INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
+                             payload, options, tags, cancel, details, result)
+SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?5, started_at), expires_at, :now, :now + ?4, token,
+       partition, priority, attempt, spent, crashes, once, 'done', name, queue, session, payload, options, tags, cancel,
+       details, ?3
+  FROM durably_tasks WHERE id = ?1 AND version = ?2
+RETURNING id;
+DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
+
+-- :finish_silent_tasks
+-- The same for all tasks at once, of which none has a result: rows of id, version, keep_for and started_ago.
+SELECT json_group_array(t.id)
+  FROM json_each(?1) d CROSS JOIN durably_tasks t
+ WHERE t.id = json_extract(d.value, '$[0]') AND t.version = json_extract(d.value, '$[1]');
+INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
+                             payload, options, tags, cancel, details)
+SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at,
+       coalesce(:now - json_extract(d.value, '$[3]'), t.started_at), t.expires_at, :now,
+       :now + json_extract(d.value, '$[2]'), t.token, t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once,
+       'done', t.name, t.queue, t.session, t.payload, t.options, t.tags, t.cancel, t.details
+  FROM json_each(?1) d CROSS JOIN durably_tasks t
+ WHERE t.id = json_extract(d.value, '$[0]') AND t.version = json_extract(d.value, '$[1]');
+DELETE FROM durably_tasks
+ WHERE id IN (SELECT t.id FROM json_each(?1) d CROSS JOIN durably_tasks t
+                WHERE t.id = json_extract(d.value, '$[0]') AND t.version = json_extract(d.value, '$[1]'))
+
 -- :end_tasks
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,

@@ -14,6 +14,15 @@ SELECT ?1, 0, :now, max(coalesce(?7, :now + ?6), :now), :now + ?14, 0, ?17, ?5, 
 INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
 SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
 
+-- :insert_plain
+-- One draft without a key or a limit group.
+INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
+                                     spent, crashes, once, alone, state, name, queue, payload, options, tags,
+                                     unique_scope, unique_key)
+SELECT ?1, 0, :now, max(coalesce(?7, :now + ?6), :now), :now + ?11, 0, ?14, ?5, 0, 0, 0, ?10, 0,
+       CASE WHEN coalesce(?7, :now + ?6) > :now THEN 'delayed' ELSE 'ready' END, ?2, ?3, ?4, ?8, ?9, ?12, ?13
+ WHERE NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1)
+
 -- :take_unique
 INSERT OR IGNORE INTO durably_unique_keys (namespace, scope, key, task, fingerprint, expires_at)
 SELECT ?2, ?3, CASE WHEN ?6 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?6) END, ?1, ?5, (:now / ?6 + 1) * ?6

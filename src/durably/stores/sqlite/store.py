@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from durably.core.moment import Clock, HostClock
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
@@ -19,6 +19,7 @@ from durably.stores.drive import drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
 from durably.stores.sqlite.examine import examine
+from durably.stores.sqlite.together import Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
 
@@ -59,6 +60,7 @@ class SqliteStore:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._executor: ThreadPoolExecutor | None = None
+        self._together: Together | None = None
         self._migrated = False
         self._lenient = False
 
@@ -71,14 +73,25 @@ class SqliteStore:
         return self.path == ":memory:"
 
     def run(self, op: Operation[T]) -> T:
+        if op.writes or self.in_memory:
+            [answer] = self._write([op])
+            return cast(T, answer)
         if not self._migrated:
             self.migrate()
-        return self._patiently(lambda: self._write(op) if op.writes or self.in_memory else self._read(op))
+        return self._patiently(lambda: self._read(op))
 
     async def arun(self, op: Operation[T]) -> T:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="durably-sqlite")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self.run, op)
+        thread, together = self._writer_thread()
+        if op.writes:
+            return await together.run(op)
+        return await asyncio.get_running_loop().run_in_executor(thread, self.run, op)
+
+    def _writer_thread(self) -> tuple[ThreadPoolExecutor, Together]:
+        with self._lock:
+            if self._executor is None or self._together is None:
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix="durably-sqlite")
+                self._together = Together(self._executor, self._write)
+            return self._executor, self._together
 
     def private(self) -> SqliteStore:
         if self.in_memory:
@@ -152,18 +165,26 @@ class SqliteStore:
             self._writer = self._connect()
         return self._writer
 
-    def _write(self, op: Operation[T]) -> T:
+    def _write(self, ops: list[Operation[Any]]) -> list[Any]:
+        """Run operations in one transaction; all of them, or none."""
+        if not self._migrated:
+            self.migrate()
+        return self._patiently(lambda: self._written(ops))
+
+    def _written(self, ops: list[Operation[Any]]) -> list[Any]:
         with self._lock:
             connection = self._writing()
             connection.execute("BEGIN IMMEDIATE")
             try:
-                answer = drive(op.steps(self.queries), lambda statement: self.execute(connection, statement))
+                answers = [
+                    drive(op.steps(self.queries), lambda statement: self.execute(connection, statement)) for op in ops
+                ]
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            return answer
+            return answers
 
     def _read(self, op: Operation[T]) -> T:
         with self._read_lock:

@@ -90,6 +90,13 @@ class Cancelling:
             ("cancelled", "not needed")
         }
 
+    def test_a_request_is_carried_out_before_a_claim_of_plain_tasks_only(self, world: World) -> None:
+        unwanted, wanted = world.add(), world.add()
+        world.run(request_cancel([unwanted], "not needed"))
+
+        assert [task.id for task in world.claim(world.session())] == [wanted]
+        assert world.get(unwanted).state == "cancelled"
+
     def test_requests_for_ended_and_unknown_tasks_are_cleared_away(self, world: World) -> None:
         done = world.add()
         world.finish(*world.claim(world.session("s")))

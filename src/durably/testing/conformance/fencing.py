@@ -56,6 +56,22 @@ class Fencing:
         assert behind.token > again.token > slow.token
         assert world.get(second) == behind
 
+    def test_a_zombie_cannot_complete_a_task_that_got_its_number(self, world: World) -> None:
+        delayed = world.add(due_in=SECOND)
+        world.add()
+        [slow] = world.claim(world.session("slow"))
+        world.let_die()
+        [fast] = world.claim(world.session("fast"))
+        world.finish(fast)
+        world.advance(2)
+        world.promote()
+
+        [verdict] = world.commit(lifecycle.complete(slow, None))
+
+        assert isinstance(verdict, Stale)
+        assert world.get(delayed).state == "ready"
+        assert [task.id for task in world.claim(world.session())] == [delayed]
+
     def test_a_zombie_cannot_fail_snooze_or_release(self, world: World) -> None:
         for key in (None, "k"):
             task_id = world.add(key=key)

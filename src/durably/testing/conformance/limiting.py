@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from durably.core import lifecycle
+from durably.core.change import Stale
+from durably.stores.operations.claim import next_due
 from durably.stores.operations.control import set_limit, set_queue
 from durably.testing.world import World
 
@@ -88,6 +92,21 @@ class Limiting:
 
         assert len(again) == 2
         world.finish(*again)
+
+    def test_a_report_that_came_too_late_gives_back_no_permit_and_wakes_nobody(self, world: World) -> None:
+        limit(world, "g:tenant", concurrency=1)
+        world.add(gate="tenant")
+        session = world.session()
+        [held] = world.claim(session)
+        world.add(key="k", gate="tenant")
+        assert world.claim(session) == []
+        waits_until = world.run(next_due(("default",))).turns
+        [late] = world.commit(lifecycle.complete(msgspec.structs.replace(held, version=held.version + 1), None))
+
+        assert isinstance(late, Stale)
+        assert waits_until is not None
+        assert world.run(next_due(("default",))).turns == waits_until
+        assert world.claim(session) == []
 
     def test_a_limit_that_is_raised_lets_more_pass_at_once(self, world: World) -> None:
         limit(world, "g:tenant", concurrency=1)

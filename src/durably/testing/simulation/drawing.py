@@ -57,6 +57,9 @@ class _Drawing:
             "old code",
         )
         self._features = {feature for feature in features if self._maybe(0.5)}
+        if self._maybe(0.25):
+            # Tasks on which nothing hangs are most of what there is, and are treated specially.
+            self._features -= {"keyed", "limited", "unique", "spawning"}
         self._killers = self._maybe(0.4)
         self._snoozers = self._maybe(0.2)
         self._regrets = self._maybe(0.3)

@@ -27,7 +27,7 @@ GRID = 0.001
 """Latencies are multiples of this, so that things happen at the same moment now and then."""
 PATIENCE = 1.0
 """Seconds for which a write waits for the store's lock."""
-TENDER = frozenset({"accept", "cancel_now", "claim", "commit", "open_session", "promote", "resume_key"})
+TENDER = frozenset({"accept", "cancel_now", "claim", "claim_plain", "commit", "open_session", "promote", "resume_key"})
 """Operations that change tasks: faults strike them more often, since most others are polls that find nothing."""
 WAKING = frozenset(
     {"accept", "cancel_now", "commit", "promote", "replay", "resume_key", "set_limit", "set_queue", "skip_key"}
@@ -39,14 +39,15 @@ SILENT = frozenset(
         "drop_gate",
         "drop_keys",
         "drop_lines",
+        "insert_plain",
         "insert_tasks",
+        "lease_keys",
         "open_session",
         "bury_session",
         "request_cancel",
         "resume_key",
         "return_keys",
         "set_gate",
-        "set_heads",
         "set_queue",
         "forget_queue",
         "take_permits",
@@ -58,11 +59,13 @@ ANSWERING = frozenset(
     {
         "bury",
         "claim_lines",
+        "claim_plain",
         "claim_ready",
         "clear_permits",
         "end_tasks",
+        "finish_silent_tasks",
+        "finish_tasks",
         "flag_tasks",
-        "lease_keys",
         "mark_dead",
         "pause_key",
         "promote",
@@ -71,9 +74,29 @@ ANSWERING = frozenset(
         "release_tasks",
         "replay",
         "take_unique",
+        "wake_gates",
     }
 )
 """Statements that changed something if they answered with a row."""
+BESIDE = frozenset(
+    {
+        "beat",
+        "describe_session",
+        "drop_revived",
+        "ensure_keys",
+        "forget_revived",
+        "free_unique",
+        "heads",
+        "insert_attempts",
+        "keep_unique",
+        "seed_permits",
+        "set_progress",
+        "sleep",
+        "spend_gates",
+        "wake",
+    }
+)
+"""Statements that change only what no rule looks at, or follow others that are noticed anyway."""
 
 
 class Fate(StrEnum):

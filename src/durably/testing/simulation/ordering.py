@@ -93,7 +93,8 @@ class Ordering:
         for place, key in commit.after.keys.items():
             was = commit.before.keys.get(place)
             waits = key.state == "paused" or (key.state == "ready" and key.ready_at > commit.now and not key.held)
-            if not waits:
+            by_hand = key.state == "paused" and was is not None and was.state == "ready"
+            if not waits or by_hand:
                 self._awaited.pop(place, None)
             elif was is not None and was.state == "leased" and was.head is not None:
                 self._awaited[place] = was.head

@@ -117,10 +117,11 @@ class Post:
         self._closed = True
         if self.current is not None:
             self.current.stop()
-            name, running = self.current.process.name, self.current.running
+            process, running = self.current.process, self.current.running
             _, late = await asyncio.wait([running], timeout=60)
-            if late:
-                self._world.complain(f"{name} did not leave within a minute")
+            # A zombie that thaws only now may still be killed by its own task.
+            if late and process.alive:
+                self._world.complain(f"{process.name} did not leave within a minute")
 
     def _hear(self, worker: str, event: Event) -> None:
         world = self._world

@@ -65,6 +65,7 @@ CREATE INDEX tasks_leased  ON durably.tasks (session) WHERE state = 'leased';
 CREATE INDEX tasks_expiry  ON durably.tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_cancel  ON durably.tasks (id) WHERE cancel IS NOT NULL;
 CREATE INDEX tasks_alone   ON durably.tasks (queue) WHERE alone;
+CREATE INDEX tasks_waiting ON durably.tasks (queue) WHERE state = 'ready' AND unique_scope = 'waiting';
 
 CREATE TABLE durably.history (
     id           uuid     PRIMARY KEY,
