@@ -1,5 +1,5 @@
 # Every target makes the environment it needs under .venvs/ and renews it only when what it is made from has changed.
-# PYTHON=... chooses the interpreter, ARGS=... is passed on to pytest.
+# PYTHON=... chooses the interpreter, ARGS=... is passed on to pytest, or to the bench.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .NOTPARALLEL:
@@ -16,10 +16,11 @@ STORE ?= both
 # The stamp carries the interpreter's name, so that another PYTHON gets another environment.
 STAMP := $(VENV)/.made-by-$(notdir $(PYTHON))
 DEMO := .venvs/demo/.made-by-$(notdir $(PYTHON))
+BENCH := .venvs/bench/.made-by-$(notdir $(PYTHON))
 PIP := -m pip install -qq --disable-pip-version-check
 heading = @printf '\n=== %s ===\n' "$(1)"
 
-.PHONY: help demo test lint types unit coverage ruff imports simulate soak mutate isolation test-pgbouncer test-versions
+.PHONY: help demo test lint types unit coverage ruff imports simulate soak mutate isolation bench test-pgbouncer test-versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -65,14 +66,19 @@ simulate: $(STAMP) ## the real worker in virtual time: SEEDS=20000 scenarios, an
 	@$(VENV)/bin/python -m durably.testing.simulation --seeds $(SEEDS)
 
 soak: $(STAMP) ## real processes, really killed, for MINUTES=10 on each store (STORE=sqlite, postgres or both)
-	@$(VENV)/bin/python -m tests.soak --minutes $(MINUTES) --store $(STORE)
+	@$(VENV)/bin/python -m tests.soak --minutes $(MINUTES) --store $(STORE) $(if $(REPORT),--report $(REPORT))
+ifneq ($(STORE),sqlite)
+	@$(VENV)/bin/python -m tests.isolation --minutes $(MINUTES)
+endif
 
 mutate: $(STAMP) ## every small change to the core that a unit test should notice
 	@$(VENV)/bin/python -m tests.mutation
 
-isolation: $(STAMP) ## every interleaving of the transactions that can meet, exhaustively
-	$(call heading,pytest tests/isolation --exhaustive)
-	@$(VENV)/bin/python -m pytest tests/isolation --exhaustive $(ARGS)
+isolation: $(STAMP) ## every interleaving of the transactions that can meet, exhaustively: takes hours
+	@$(VENV)/bin/python -m tests.isolation
+
+bench: $(BENCH) ## Durably, its peers and the bare databases side by side; ARGS=--quick takes two minutes
+	@.venvs/bench/bin/python -m bench $(ARGS)
 
 test-pgbouncer: $(STAMP) ## the store behind the real PgBouncer (needs the program pgbouncer)
 	$(call heading,pytest tests/pgbouncer)
@@ -110,4 +116,10 @@ $(DEMO): pyproject.toml README.md LICENSE $(shell find src -type f ! -name '*.py
 	$(call heading,making .venvs/demo with $(PYTHON))
 	@"$(PYTHON)" -m venv --clear .venvs/demo
 	@.venvs/demo/bin/python $(PIP) .
+	@touch $@
+
+$(BENCH): pyproject.toml requirements/bench.txt $(shell find src -type f ! -name '*.pyc')
+	$(call heading,making .venvs/bench with $(PYTHON))
+	@"$(PYTHON)" -m venv --clear .venvs/bench
+	@.venvs/bench/bin/python $(PIP) '.[postgres]' --requirement requirements/bench.txt
 	@touch $@

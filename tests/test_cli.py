@@ -21,6 +21,7 @@ from tests.support import command
 from tests.support.command import in_process, run, start
 
 LOOKING = [
+    ["bench"],
     ["tasks", "list"],
     ["tasks", "show", "0190"],
     ["tasks", "cancel", "0190"],

@@ -1,0 +1,1 @@
+"""The ceilings: bare loops around a database, with nothing of an engine in them."""

@@ -1,0 +1,1 @@
+"""How fast a store is: programs that work, and what measures them from outside."""
