@@ -6,12 +6,12 @@ import psycopg
 
 from durably.stores.drive import drive
 from durably.stores.operations.claim import Claim, Range, claim
-from durably.stores.postgres.pool import BEGIN_POOLED, Connection
+from durably.stores.postgres.pool import BEGIN_POOLED
 from durably.stores.postgres.store import PostgresStore
 from durably.stores.statement import Rows, Statement, array_call
 from durably.testing.world import World
 from tests.conformance.postgres_world import StoppedPostgres
-from tests.isolation.party import connect
+from tests.isolation.party import Connection, connect
 
 ROUNDS, EACH = 30, 50
 

@@ -11,13 +11,12 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 from durably.core.moment import SECOND
-from durably.stores.postgres.pool import Connection
 from durably.stores.postgres.store import PostgresStore
 from durably.stores.statement import Queries
 
 from .acts import Act, names
 from .maker import Maker
-from .party import Level, Party, Within, connect, run_alone
+from .party import Connection, Level, Party, Within, connect, run_alone
 from .schedule import Choice, Trace, every, in_bursts, one_by_one, run, scripted, serial
 from .settle import Settler
 from .snapshot import TABLES, Snapshot, meaning, take, wrongs

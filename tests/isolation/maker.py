@@ -14,11 +14,10 @@ from durably.stores.operations import sweep
 from durably.stores.operations.accept import accept
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit
-from durably.stores.postgres.pool import Connection
 from durably.stores.statement import Operation, Queries
 
 from .acts import FAILURE, Held, names
-from .party import run_alone
+from .party import Connection, run_alone
 
 T = TypeVar("T")
 

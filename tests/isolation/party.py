@@ -11,13 +11,15 @@ from psycopg import RawCursor
 
 from durably.errors import DurablyError, RetryTransaction
 from durably.stores.drive import drive
-from durably.stores.postgres.pool import BEGIN_POOLED, Connection
+from durably.stores.postgres.pool import BEGIN_POOLED
 from durably.stores.postgres.store import COLLISIONS, REPEATS
 from durably.stores.statement import Operation, Queries, Rows, Statement, Steps, array_call
 
 from .footprint import EMPTY, Footprint, footprint
 
 T = TypeVar("T")
+
+Connection = psycopg.Connection[tuple[Any, ...]]
 
 Program = Generator[Operation[Any], Any, list[str]]
 """What a party does: one operation after the other, each in a transaction of its own, and what came of it."""

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from durably.stores.postgres.pool import Connection
-
-from .party import Party, Step
+from .party import Connection, Party, Step
 
 LOOK = 0.002
 """How long to look for an answer before asking whom the statement waits for; it decides nothing but speed."""

@@ -13,11 +13,10 @@ from durably.errors import DurablyError
 from durably.stores.operations import control, sweep
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit
-from durably.stores.postgres.pool import Connection
 from durably.stores.statement import Operation, Queries
 
 from .acts import BATCH, names
-from .party import run_alone
+from .party import Connection, run_alone
 from .snapshot import take
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from durably.stores.postgres.pool import Connection
+from .party import Connection
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from durably.core.task import Draft
@@ -19,17 +20,25 @@ BATCH = 1000
 TRIES = 3
 
 Answers = list[Accepted | Conflict]
+W = TypeVar("W", bound="_Waiting")
 
 
 class _Waiting:
-    __slots__ = ("answers", "drafts", "error", "lead", "signal")
+    __slots__ = ("answers", "drafts", "error")
 
     def __init__(self, drafts: Sequence[Draft]) -> None:
         self.drafts = drafts
         self.answers: Answers = []
         self.error: BaseException | None = None
+
+
+class _WaitingThread(_Waiting):
+    __slots__ = ("lead", "signal")
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        super().__init__(drafts)
         self.lead = False
-        self.signal: threading.Event | None = None
+        self.signal = threading.Event()
 
 
 class Intake:
@@ -39,21 +48,22 @@ class Intake:
         self._store = store
         self._lock = threading.Lock()
         self._busy = False
-        self._queue: list[_Waiting] = []
+        self._queue: list[_WaitingThread] = []
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopIntake] = WeakKeyDictionary()
 
     def submit(self, drafts: Sequence[Draft]) -> Answers:
         """Accept the drafts; several threads at once share a transaction."""
-        mine = _Waiting(drafts)
         with self._lock:
-            self._queue.append(mine)
-            mine.lead = not self._busy
-            if mine.lead:
-                self._busy = True
-            else:
-                mine.signal = threading.Event()
-        if mine.signal is not None:
-            mine.signal.wait()
+            free, self._busy = not self._busy, True
+            if not free:
+                mine = _WaitingThread(drafts)
+                self._queue.append(mine)
+        if free:
+            try:
+                return _persist(self._store, drafts)
+            finally:
+                self._hand_over()
+        mine.signal.wait()
         if mine.lead:
             self._lead()
         if mine.error is not None:
@@ -73,20 +83,22 @@ class Intake:
         with self._lock:
             batch, self._queue = _split(self._queue)
         _write(self._store, batch)
+        self._hand_over()
+        for waiting in batch:
+            waiting.signal.set()
+
+    def _hand_over(self) -> None:
         with self._lock:
             heir = self._queue[0] if self._queue else None
             if heir is None:
                 self._busy = False
             else:
                 heir.lead = True
-        for waiting in batch:
-            if waiting.signal is not None:
-                waiting.signal.set()
-        if heir is not None and heir.signal is not None:
+        if heir is not None:
             heir.signal.set()
 
 
-def _split(queue: list[_Waiting]) -> tuple[list[_Waiting], list[_Waiting]]:
+def _split(queue: list[W]) -> tuple[list[W], list[W]]:
     size = 0
     for index, waiting in enumerate(queue):
         size += len(waiting.drafts)
@@ -95,7 +107,7 @@ def _split(queue: list[_Waiting]) -> tuple[list[_Waiting], list[_Waiting]]:
     return queue, []
 
 
-def _write(store: Store, batch: list[_Waiting]) -> None:
+def _write(store: Store, batch: Sequence[_Waiting]) -> None:
     drafts = [draft for waiting in batch for draft in waiting.drafts]
     try:
         answers = _persist(store, drafts)
@@ -113,14 +125,14 @@ def _write(store: Store, batch: list[_Waiting]) -> None:
     _hand_out(batch, answers)
 
 
-def _hand_out(batch: list[_Waiting], answers: Answers) -> None:
+def _hand_out(batch: Sequence[_Waiting], answers: Answers) -> None:
     place = 0
     for waiting in batch:
         waiting.answers = answers[place : place + len(waiting.drafts)]
         place += len(waiting.drafts)
 
 
-def _persist(store: Store, drafts: list[Draft]) -> Answers:
+def _persist(store: Store, drafts: Sequence[Draft]) -> Answers:
     """After a broken connection nobody knows whether the commit landed: the same ids are sent again."""
     for attempt in range(TRIES):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from hashlib import blake2b
 from uuid import UUID
 from zlib import crc32
@@ -10,6 +11,9 @@ from zlib import crc32
 from durably.core.moment import Clock
 
 PARTITIONS = 4096
+START = 0x1FFFFFFFFFFFFFFF
+STEP = 0xFFFFFFFF
+"""The last 62 bits of an id begin by chance, and go on by chance within a millisecond."""
 
 
 def partition_for(text: str) -> int:
@@ -35,12 +39,24 @@ class Ids:
     def __init__(self, clock: Clock, source: random.Random | None = None) -> None:
         self._clock = clock
         self._bits = (source or random.SystemRandom()).getrandbits
+        self._lock = threading.Lock()
+        self._at = self._rest = 0
 
     def task(self, anchor: str | None) -> str:
-        """A new task id; the anchor (its key, or its unique key) decides the partition, else chance does."""
+        """A new task id; the anchor (its key, or its unique key) decides the partition, else chance does.
+
+        In a partition every id is higher than the one before, however little the clock has moved.
+        """
         bits = self._bits(74)
         partition = bits >> 62 if anchor is None else partition_for(anchor)
-        return _layout(self._clock.now() // 1000, partition, bits)
+        at = self._clock.now() // 1000
+        with self._lock:
+            if at > self._at:
+                self._at, self._rest = at, bits & START
+            else:
+                self._rest += 1 + (bits & STEP)
+            at, rest = self._at, self._rest
+        return _layout(at, partition, rest)
 
     def session(self) -> str:
         """A new incarnation: never a hostname, never reused."""

@@ -58,8 +58,27 @@ def an_id(value: int, anchor: str | None = None) -> str:
 
 def test_the_layout_of_an_id_does_not_change() -> None:
     assert an_id(0) == "01234567-89ab-7000-8000-000000000000"
-    assert an_id(1) == "01234567-89ab-7fff-bfff-ffffffffffff"
+    assert an_id(1) == "01234567-89ab-7fff-9fff-ffffffffffff"
     assert an_id(0, "customer-7") == f"01234567-89ab-7{partition_for('customer-7'):03x}-8000-000000000000"
+
+
+def test_ids_of_a_partition_rise_however_little_the_clock_has_moved() -> None:
+    clock = ManualClock()
+    ids = Ids(clock)
+    made = []
+    for step in (0, 0, 0.0004, 0.0007, -10, -0.002, 0, 20):
+        clock.advance(step)
+        made.append(ids.task("customer-7"))
+
+    assert made == sorted(set(made))
+
+
+@pytest.mark.parametrize(("value", "step"), [(0, 1), (1, 1 << 32)])
+def test_ids_of_a_millisecond_lie_apart_by_chance(value: int, step: int) -> None:
+    ids = Ids(ManualClock(), Bits(value))  # type: ignore[arg-type]
+    first, second, third = (UUID(ids.task("k")).int for _ in range(3))
+
+    assert second - first == third - second == step
 
 
 def test_the_years_that_an_id_can_hold_wrap_around() -> None:
@@ -81,6 +100,6 @@ def test_a_key_has_the_same_partition_for_ever(key: str, partition: int) -> None
 def test_a_derived_id_has_the_time_of_its_parent_and_never_changes() -> None:
     parent = Ids(ManualClock(1_800_000_000 * SECOND), random.Random(7)).task(None)
 
-    assert parent == "01a3185c-5000-726b-b2a7-4de452e6b438"
-    assert derived(parent, 1, 0, None) == "01a3185c-5000-7cb4-bc1e-d426ae0760cd"
-    assert derived(parent, 1, 0, "customer-7") == "01a3185c-5000-7948-bc1e-d426ae0760cd"
+    assert parent == "01a3185c-5000-726b-92a7-4de452e6b438"
+    assert derived(parent, 1, 0, None) == "01a3185c-5000-7e81-a4af-580f9fc73eaf"
+    assert derived(parent, 1, 0, "customer-7") == "01a3185c-5000-7948-a4af-580f9fc73eaf"

@@ -24,7 +24,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[None]:
     """Insert the drafts in their order."""
-    if len(drafts) == 1 and drafts[0].key is None and drafts[0].gate is None:
+    if len(drafts) == 1 and _is_plain(drafts[0]):
         yield _insert_plain(q, drafts[0])
         return
     yield q.each(
@@ -57,15 +57,21 @@ def _insert_plain(q: Queries, draft: Draft) -> Statement:
         draft.queue,
         draft.payload,
         draft.priority,
-        draft.due_in,
-        draft.at,
-        draft.options,
-        draft.tags,
-        draft.once,
-        draft.expires_in,
-        draft.unique_scope,
-        draft.unique_key,
         partition_of(draft.id),
+    )
+
+
+def _is_plain(draft: Draft) -> bool:
+    """Whether there is nothing special about it, as with most tasks."""
+    return (
+        draft.key is None
+        and draft.gate is None
+        and draft.due_in <= 0
+        and draft.at is None
+        and draft.options is None
+        and draft.tags is None
+        and draft.expires_in is None
+        and not _needs_care(draft)
     )
 
 
@@ -76,8 +82,15 @@ def accept(
 
     Drafts that are `fresh` are sent once only, as in a caller's transaction, which needs no rights but to insert.
     """
+    if len(drafts) == 1 and not again and _is_plain(drafts[0]):
+        return Operation("accept", lambda q: _accept_plain(q, drafts[0]), single=True)
     single = not again and not any(_needs_care(draft) for draft in drafts)
     return Operation("accept", lambda q: _accept(q, drafts, again, fresh), single=single)
+
+
+def _accept_plain(q: Queries, draft: Draft) -> Steps[list[Accepted | Conflict]]:
+    yield _insert_plain(q, draft)
+    return [Accepted(draft.id)]
 
 
 def _accept(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[list[Accepted | Conflict]]:

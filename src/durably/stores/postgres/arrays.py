@@ -41,8 +41,3 @@ def _quoted(value: str) -> str:
     if "\\" in value or '"' in value:
         value = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{value}"'
-
-
-def arguments(args: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a statement with every list written as an array literal."""
-    return [literal(value) if type(value) is list else value for value in args]

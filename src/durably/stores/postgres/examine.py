@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import psycopg
-
+from durably.stores.postgres.pool import Connection
 from durably.stores.protocol import Finding
 
 LONG = 300
 SKEW = 2.0
 
 
-def examine(connection: psycopg.Connection[tuple[Any, ...]], schema: str, pending: list[str]) -> list[Finding]:
+def examine(connection: Connection, schema: str, pending: list[str]) -> list[Finding]:
     """Look at version, durability, schema, pooler, long transactions and the clock."""
     findings = [_version(connection)]
     for setting, good in (("fsync", "on"), ("full_page_writes", "on")):
@@ -40,7 +39,7 @@ def examine(connection: psycopg.Connection[tuple[Any, ...]], schema: str, pendin
     )
     findings.append(
         Finding("connection", "ok", "direct: statements are prepared once for each connection")
-        if connection.prepare_threshold is not None
+        if connection.wire.direct
         else Finding(
             "connection",
             "ok",
@@ -52,12 +51,12 @@ def examine(connection: psycopg.Connection[tuple[Any, ...]], schema: str, pendin
     return findings
 
 
-def _one(connection: psycopg.Connection[tuple[Any, ...]], query: str) -> Any:
+def _one(connection: Connection, query: str) -> Any:
     [(value,)] = connection.execute(query.encode(), prepare=False).fetchall()
     return value
 
 
-def _version(connection: psycopg.Connection[tuple[Any, ...]]) -> Finding:
+def _version(connection: Connection) -> Finding:
     number = connection.info.server_version
     shown = f"PostgreSQL {number // 10000}.{number % 10000}"
     if number < 140000:
@@ -65,7 +64,7 @@ def _version(connection: psycopg.Connection[tuple[Any, ...]]) -> Finding:
     return Finding("version", "ok", f"{shown} (14 or newer is needed)")
 
 
-def _vacuum(connection: psycopg.Connection[tuple[Any, ...]]) -> Finding:
+def _vacuum(connection: Connection) -> Finding:
     """A transaction that stays open keeps dead rows from being removed, and the queue slows down."""
     rows = connection.execute(
         b"SELECT pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint, coalesce(application_name, '') "
@@ -82,7 +81,7 @@ def _vacuum(connection: psycopg.Connection[tuple[Any, ...]]) -> Finding:
     return Finding("transactions", "warning", f"{len(rows)} open too long; {who} for {age // 60} minutes", advice)
 
 
-def _clock(connection: psycopg.Connection[tuple[Any, ...]]) -> Finding:
+def _clock(connection: Connection) -> Finding:
     before = time.time()
     server = float(_one(connection, "SELECT extract(epoch FROM clock_timestamp())"))
     after = time.time()

@@ -33,18 +33,17 @@ SELECT queue, pg_notify('durably', queue)::text
  WHERE EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = q.queue)
 
 -- :insert_plain
--- One draft without a key or a limit group.
-INSERT INTO durably.tasks AS t (id, seq, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
-                                spent, crashes, once, alone, state, name, queue, payload, options, tags, unique_scope,
-                                unique_key)
-SELECT ?1::text::uuid, nextval('durably.order_seq'), 0, now, greatest(coalesce(?7::bigint, now + ?6::bigint), now),
-       now + ?11::bigint, 0, ?14::int, ?5::int, 0, 0, 0, ?10::boolean, false,
-       CASE WHEN coalesce(?7::bigint, now + ?6::bigint) > now THEN 'delayed' ELSE 'ready' END, ?2::text, ?3::text,
-       ?4::bytea, ?8::bytea, ?9::text, ?12::text, ?13::text
-  FROM (SELECT durably.now() AS now OFFSET 0) n
- WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::text::uuid) IS NULL
-    ON CONFLICT DO NOTHING
-RETURNING t.queue, (SELECT pg_notify('durably', s.queue)::text FROM durably.sleepers s WHERE s.queue = t.queue LIMIT 1)
+-- One draft with nothing special about it, to be run at once.
+WITH accepted AS (
+    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
+                               crashes, once, alone, state, name, queue, payload)
+    SELECT ?1::text::uuid, nextval('durably.order_seq'), 0, now, now, 0, ?6::int, ?5::int, 0, 0, 0, false, false,
+           'ready', ?2::text, ?3::text, ?4::bytea
+      FROM (SELECT durably.now() AS now OFFSET 0) n
+     WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::text::uuid) IS NULL
+        ON CONFLICT DO NOTHING
+)
+SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = ?3::text LIMIT 1
 
 -- :take_unique
 -- The drafts whose unique key was free, and now is theirs. A period's start is part of its key.

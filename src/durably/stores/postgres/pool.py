@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,9 +15,9 @@ from psycopg import AsyncRawCursor, RawCursor
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
+from durably.stores.postgres.wire import Wire
+
 POOL_SIZE = 8
-PREPARED = 500
-"""More statements than there are: none is ever forgotten and prepared again."""
 
 SILENCE = {
     "connect_timeout": 10,
@@ -39,18 +40,22 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 BEGIN_POOLED = "; ".join([BEGIN, *(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())])
 SETTLE = "; ".join(f"SET {name} = {value}" for name, value in SETTINGS.items())
 
-Connection = psycopg.Connection[tuple[Any, ...]]
-AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection for threads."""
+
+    wire: Wire
 
 
-def begin(connection: Connection | AsyncConnection) -> str:
+class AsyncConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection for an event loop."""
+
+    wire: Wire
+
+
+def begin(wire: Wire) -> str:
     """What begins a transaction on this connection."""
-    return BEGIN if is_direct(connection) else BEGIN_POOLED
-
-
-def is_direct(connection: Connection | AsyncConnection) -> bool:
-    """Whether its plans are pinned and its statements prepared, so that even a lone statement is quick."""
-    return connection.prepare_threshold is not None
+    return BEGIN if wire.direct else BEGIN_POOLED
 
 
 class Pool:
@@ -69,36 +74,44 @@ class Pool:
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self._generation = 0
-        self._room = threading.BoundedSemaphore(POOL_SIZE)
+        self._returned = threading.Condition(self._lock)
+        self._lent = 0
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
 
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Lent:
         """A connection of the pool; one that anything went wrong on is rolled back or thrown away."""
-        with self._room:
+        return Lent(self)
+
+    def take(self) -> tuple[Connection, int]:
+        """The connection that was used last, or a new one; and which generation it belongs to."""
+        with self._lock:
+            while self._lent >= POOL_SIZE:
+                self._returned.wait()
+            self._lent += 1
+            generation = self._generation
+            connection = self._idle.pop() if self._idle else None
+        if connection is not None:
+            if self._usable(connection):
+                return connection, generation
+            connection.close()
+        try:
+            return self._connect(), generation
+        except BaseException:
             with self._lock:
-                connection = self._idle.pop() if self._idle else None
-                generation = self._generation
-            if connection is not None and not self._usable(connection):
-                connection.close()
-                connection = None
-            connection = connection or self._connect()
-            clean = False
-            try:
-                yield connection
-                clean = True
-            except psycopg.Error:
-                clean = _rolled_back(connection)
-                if not clean:
-                    self.close()
-                raise
-            finally:
-                with self._lock:
-                    kept = clean and not connection.closed and generation == self._generation
-                    if kept:
-                        self._idle.append(connection)
-                if not kept:
-                    connection.close()
+                self._lent -= 1
+                self._returned.notify()
+            raise
+
+    def give_back(self, connection: Connection, generation: int, *, clean: bool) -> None:
+        """Keep it for the next one, or close it."""
+        with self._lock:
+            self._lent -= 1
+            self._returned.notify()
+            kept = clean and not connection.closed and generation == self._generation
+            if kept:
+                self._idle.append(connection)
+        if not kept:
+            connection.close()
 
     @asynccontextmanager
     async def aconnection(self) -> AsyncIterator[AsyncConnection]:
@@ -142,35 +155,56 @@ class Pool:
             await pool.empty()
 
     def _usable(self, connection: Connection | AsyncConnection) -> bool:
-        return not connection.closed and (self.direct or connection.prepare_threshold is None)
+        return not connection.closed and (self.direct or not connection.wire.direct)
 
     def _connect(self) -> Connection:
-        connection: Connection = psycopg.Connection.connect(
+        connection = Connection.connect(
             self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor
         )
         try:
             [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-            if self.direct and pid == connection.info.backend_pid:
-                connection.execute(SETTLE)
-                connection.prepare_threshold, connection.prepared_max = 0, PREPARED
+            connection.wire = Wire(connection, direct=self.direct and pid == connection.info.backend_pid)
+            if connection.wire.direct:
+                connection.wire.say(SETTLE)
         except BaseException:
             connection.close()
             raise
         return connection
 
     async def _aconnect(self) -> AsyncConnection:
-        connection: AsyncConnection = await psycopg.AsyncConnection.connect(
+        connection = await AsyncConnection.connect(
             self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=AsyncRawCursor
         )
         try:
             [(pid,)] = await (await connection.execute("SELECT pg_backend_pid()")).fetchall()
-            if self.direct and pid == connection.info.backend_pid:
-                await connection.execute(SETTLE)
-                connection.prepare_threshold, connection.prepared_max = 0, PREPARED
+            connection.wire = Wire(connection, direct=self.direct and pid == connection.info.backend_pid)
+            if connection.wire.direct:
+                await connection.wire.asay(SETTLE)
         except BaseException:
             await connection.close()
             raise
         return connection
+
+
+class Lent:
+    """A connection for as long as the block takes."""
+
+    __slots__ = ("_connection", "_generation", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> Connection:
+        self._connection, self._generation = self._pool.take()
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        clean = error is None
+        if isinstance(error, psycopg.Error):
+            clean = _rolled_back(self._connection)
+            if not clean:
+                self._pool.close()
+        self._pool.give_back(self._connection, self._generation, clean=clean)
 
 
 class _LoopPool:

@@ -15,10 +15,10 @@ from durably.stores.columns import ended_columns, live_columns, task_columns
 from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
 from durably.stores.postgres.address import checked, redacted
-from durably.stores.postgres.arrays import arguments
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
-from durably.stores.postgres.pool import AsyncConnection, Connection, Pool, begin, is_direct
+from durably.stores.postgres.pool import Connection, Pool, begin
+from durably.stores.postgres.wire import Wire
 from durably.stores.protocol import Caller, Finding
 from durably.stores.statement import Dialect, Operation, Queries, Rows, Statement, array_call, in_schema, load
 
@@ -71,7 +71,7 @@ class PostgresStore:
         for left in range(REPEATS, -1, -1):
             try:
                 with self.pool.connection() as connection:
-                    return self._transact(connection, op, queries)
+                    return self._transact(connection.wire, op, queries)
             except UnicodeEncodeError as error:
                 raise StoreRejected(f"{self.address}: {error}") from error
             except psycopg.Error as error:
@@ -84,7 +84,7 @@ class PostgresStore:
         for left in range(REPEATS, -1, -1):
             try:
                 async with self.pool.aconnection() as connection:
-                    return await self._atransact(connection, op, queries)
+                    return await self._atransact(connection.wire, op, queries)
             except UnicodeEncodeError as error:
                 raise StoreRejected(f"{self.address}: {error}") from error
             except psycopg.Error as error:
@@ -178,31 +178,31 @@ class PostgresStore:
             )
         return version
 
-    def _transact(self, connection: Connection, op: Operation[T], queries: Queries) -> T:
+    def _transact(self, wire: Wire, op: Operation[T], queries: Queries) -> T:
         def execute(statement: Statement) -> Rows:
-            text, args = array_call(statement)
-            cursor = connection.execute(text.encode(), arguments(args), binary=True)
-            return cursor.fetchall() if _has_rows(cursor) else []
+            return wire.run(*array_call(statement))
 
-        if op.single and queries is self.queries and (is_direct(connection) or not op.writes):
+        if self._stands_alone(wire, op, queries):
             return drive(op.steps(queries), execute)
-        connection.execute(begin(connection))
+        wire.say(begin(wire))
         answer = drive(op.steps(queries), execute)
-        connection.execute("COMMIT")
+        wire.say("COMMIT")
         return answer
 
-    async def _atransact(self, connection: AsyncConnection, op: Operation[T], queries: Queries) -> T:
+    async def _atransact(self, wire: Wire, op: Operation[T], queries: Queries) -> T:
         async def execute(statement: Statement) -> Rows:
-            text, args = array_call(statement)
-            cursor = await connection.execute(text.encode(), arguments(args), binary=True)
-            return await cursor.fetchall() if _has_rows(cursor) else []
+            return await wire.arun(*array_call(statement))
 
-        if op.single and queries is self.queries and (is_direct(connection) or not op.writes):
+        if self._stands_alone(wire, op, queries):
             return await adrive(op.steps(queries), execute)
-        await connection.execute(begin(connection))
+        await wire.asay(begin(wire))
         answer = await adrive(op.steps(queries), execute)
-        await connection.execute("COMMIT")
+        await wire.asay("COMMIT")
         return answer
+
+    def _stands_alone(self, wire: Wire, op: Operation[Any], queries: Queries) -> bool:
+        """Whether it needs no transaction around it; behind a pooler, that is where the settings are."""
+        return op.single and queries is self.queries and (wire.direct or not op.writes)
 
     def told(self, error: psycopg.Error) -> Exception:
         """The error in our own words: what happened, where, and what to do next."""
@@ -216,11 +216,6 @@ class PostgresStore:
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return StoreUnavailable(f"{where} cannot be reached: {what}", fleeting=True)
         return StoreRejected(f"{where}: {what}")
-
-
-def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
-    """Whether the statement answers with rows; a description of them would cost more than to ask for one."""
-    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 def _first(error: psycopg.Error) -> str:

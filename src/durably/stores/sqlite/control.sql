@@ -33,7 +33,7 @@ SELECT id FROM durably_history
    AND (?4 IS NULL OR finished_at < ?4)
    AND (?6 IS NULL OR CASE WHEN instr(queue, '/') > 0 THEN substr(queue, 1, instr(queue, '/') - 1)
                         ELSE 'default' END = ?6)
- ORDER BY created_at, seq LIMIT ?5
+ ORDER BY created_at, id LIMIT ?5
 
 -- :replay
 INSERT INTO durably_tasks (id, version, created_at, ready_at, token, partition, priority, attempt, spent, crashes, once,
@@ -44,12 +44,12 @@ SELECT id, version + 1, created_at, :now, token, partition, priority, attempt, 0
        options, tags, CASE WHEN unique_scope IN ('period', 'forever') THEN unique_scope END, unique_key, details
   FROM durably_history
  WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1))
- ORDER BY created_at, seq
+ ORDER BY created_at, id
 RETURNING id, queue;
 INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
 SELECT queue, key, gate, priority, 0, :now FROM durably_history
  WHERE state = 'dead' AND (key IS NOT NULL OR gate IS NOT NULL) AND id IN (SELECT value FROM json_each(?1))
- ORDER BY created_at, seq;
+ ORDER BY created_at, id;
 DELETE FROM durably_history WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1))
 
 -- :purge

@@ -15,12 +15,10 @@ INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
 SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id = ?1 AND state = 'blocked'
 
 -- :insert_plain
--- One draft without a key or a limit group.
-INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, expires_at, token, partition, priority, attempt,
-                                     spent, crashes, once, alone, state, name, queue, payload, options, tags,
-                                     unique_scope, unique_key)
-SELECT ?1, 0, :now, max(coalesce(?7, :now + ?6), :now), :now + ?11, 0, ?14, ?5, 0, 0, 0, ?10, 0,
-       CASE WHEN coalesce(?7, :now + ?6) > :now THEN 'delayed' ELSE 'ready' END, ?2, ?3, ?4, ?8, ?9, ?12, ?13
+-- One draft with nothing special about it, to be run at once.
+INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, token, partition, priority, attempt, spent,
+                                     crashes, once, alone, state, name, queue, payload)
+SELECT ?1, 0, :now, :now, 0, ?6, ?5, 0, 0, 0, 0, 0, 'ready', ?2, ?3, ?4
  WHERE NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1)
 
 -- :take_unique

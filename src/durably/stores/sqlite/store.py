@@ -8,8 +8,9 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from durably.core.moment import Clock, HostClock
@@ -174,17 +175,20 @@ class SqliteStore:
     def _written(self, ops: list[Operation[Any]]) -> list[Any]:
         with self._lock:
             connection = self._writing()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                answers = [
+            if len(ops) == 1 and ops[0].single:
+                return [drive(ops[0].steps(self.queries), lambda statement: self._alone(connection, statement))]
+            with _transaction(connection):
+                return [
                     drive(op.steps(self.queries), lambda statement: self.execute(connection, statement)) for op in ops
                 ]
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            return answers
+
+    def _alone(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
+        """Run a statement in a transaction of its own; a lone call is one by itself."""
+        calls = plain_calls(statement, self.clock.now())
+        if len(calls) == 1:
+            return connection.execute(*calls[0]).fetchall()
+        with _transaction(connection):
+            return _executed(connection, calls)
 
     def _read(self, op: Operation[T]) -> T:
         with self._read_lock:
@@ -200,17 +204,13 @@ class SqliteStore:
 
     def execute(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
         """Run one statement of an operation."""
-        rows: Rows = []
-        for text, args in plain_calls(statement, self.clock.now()):
-            rows += connection.execute(text, args).fetchall()
-        return rows
+        return _executed(connection, plain_calls(statement, self.clock.now()))
 
     def _migrate(self) -> list[str]:
         connection = self._writing()
         if self._applied(connection) == 0 and not self.in_memory:
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with _transaction(connection):
             applied = self._applied(connection)
             done = [step for step in migrations(DIALECT.package) if step.version > applied]
             for step in done:
@@ -221,11 +221,6 @@ class SqliteStore:
                     "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                     (str(step.version),),
                 )
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         return [step.name for step in done]
 
     def _applied(self, connection: sqlite3.Connection) -> int:
@@ -277,6 +272,25 @@ class SqliteStore:
             }.get(getattr(error, "sqlite_errorname", "") or "", text)
             return StoreUnavailable(f"{self.address}: {hint}")
         return StoreRejected(f"{self.address}: {text}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, ...]]]) -> Rows:
+    rows: Rows = []
+    for text, args in calls:
+        rows += connection.execute(text, args).fetchall()
+    return rows
 
 
 def _leniently(text: bytes) -> str:

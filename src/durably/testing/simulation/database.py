@@ -58,7 +58,7 @@ class InMemory:
         store.queries = self._queries
         tables = alter(store, "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'durably_%'")
         alter(store, *(f"DELETE FROM {table}" for (table,) in tables if table != "durably_meta"))
-        alter(store, "DELETE FROM sqlite_sequence", "UPDATE durably_meta SET value = '0' WHERE name = 'token'")
+        alter(store, "UPDATE durably_meta SET value = '0' WHERE name = 'token'")
         return store
 
     def give_back(self, store: TimedStore, *, altered: bool) -> None:

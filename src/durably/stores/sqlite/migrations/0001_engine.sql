@@ -20,7 +20,7 @@ INSERT INTO durably_meta VALUES ('store', lower(hex(randomblob(16)))), ('token',
 
 
 CREATE TABLE durably_tasks (
-    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq          INTEGER PRIMARY KEY, -- above that of every other live task; the numbers of ended ones come again
     id           TEXT     NOT NULL UNIQUE,
     version      INTEGER   NOT NULL,
     created_at   INTEGER   NOT NULL,
