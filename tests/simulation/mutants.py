@@ -291,7 +291,8 @@ class Apart:
         drafts = self._drafts.pop(reporter, [])
         if drafts:
             with contextlib.suppress(StoreUnavailable):
-                await reporter._store.arun(accept.accept(drafts))
+                commit: Any = reporter._commit
+                await commit.__self__._store.arun(accept.accept(drafts))
 
 
 @mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import random
@@ -33,6 +34,8 @@ class Claims:
         self._count = 0
         self._asleep = False
         self._in_doubt = False
+        self.settled = asyncio.Lock()
+        """Held while something may lease tasks beside the claims, and while it is asked what the session holds."""
         self._checked_at = 0.0
         self._plain = False
 
@@ -41,6 +44,10 @@ class Claims:
         self._floors.clear()
         self._asleep = False
         self._in_doubt = False
+
+    def doubt(self) -> None:
+        """Something that may have leased tasks had no answer."""
+        self._in_doubt = True
 
     def doubtful(self, session: Session, now: float) -> bool:
         """Whether to ask what the session holds: a claim had no answer, or it was long ago.
@@ -73,7 +80,7 @@ class Claims:
                 self._plain = found.plain and can_be_quick(self._store.queries)
         except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)
-            self._in_doubt = True
+            self.doubt()
             return None
         self._floors.update(found.floors)
         if fresh and not found.tasks:

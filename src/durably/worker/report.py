@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -15,8 +15,6 @@ from durably.core.retry import Retry
 from durably.core.task import Draft, Failure, State, Task
 from durably.errors import StoreRejected, StoreUnavailable
 from durably.observe.events import Event, Events, Kind
-from durably.stores.operations.commit import commit
-from durably.stores.protocol import Store
 
 log = logging.getLogger("durably.report")
 
@@ -24,6 +22,7 @@ BATCH = 2000
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 Decide = Callable[[Task], Change]
+Commit = Callable[[Sequence[Change]], Awaitable[list[Verdict]]]
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
@@ -53,13 +52,13 @@ class Reporter:
 
     def __init__(
         self,
-        store: Store,
+        commit: Commit,
         events: Events,
         seal: Callable[[Change], Change],
         limit: int,
         applied: Callable[[Sequence[Change]], None],
     ) -> None:
-        self._store = store
+        self._commit = commit
         self._events = events
         self._seal = seal
         self._limit = limit
@@ -107,7 +106,7 @@ class Reporter:
         pause = FIRST_PAUSE
         while pending:
             try:
-                verdicts = await self._store.arun(commit(changes))
+                verdicts = await self._commit(changes)
             except StoreUnavailable as error:
                 log.warning("%d results wait for the store: %s", len(pending), error)
                 await asyncio.sleep(pause)

@@ -24,6 +24,7 @@ from durably.worker.claims import Claims
 from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import WorkerOptions
+from durably.worker.relay import Relay
 from durably.worker.report import Report, Reporter
 from durably.worker.running import AT_ONCE, Running
 from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
@@ -76,6 +77,8 @@ class Worker:
         self._claims = Claims(engine.store, options.queues, given.chance)
         self._told_stuck = False
         self._alone_from = 0.0
+        self._asked = 0
+        self._hungry = False
         self._progressing: set[Context] = set()
         self.recycled = False
         """Whether it stopped because too many of its slots were stuck."""
@@ -131,8 +134,18 @@ class Worker:
 
     def _prepare(self) -> None:
         self._wakeups = self._make_wakeups()
-        self._reporter = Reporter(
+        self._relay = Relay(
             self._store,
+            self._claims,
+            self._options.queues,
+            self._definitions.keys(),
+            lambda: self._current.id,
+            self._room_beside,
+            self._go_on,
+            lambda: self._running.freed.set(),
+        )
+        self._reporter = Reporter(
+            self._relay.commit,
             self._engine.events,
             self._engine.sealed,
             max(2000, 2 * self._options.concurrency),
@@ -219,6 +232,7 @@ class Worker:
 
     async def _claim_until_stopped(self) -> None:
         """Claim what there is room for; wait when there is none, or nothing to claim."""
+        self._hungry = True
         empty = found_since = 0
         lingers = LINGERS
         while not self._stopping.is_set():
@@ -252,12 +266,7 @@ class Worker:
 
     async def _room(self) -> bool:
         """Whether something may be claimed now; if not, wait until that may have changed."""
-        blocked = (
-            len(self._running) >= self._options.concurrency
-            or self._reporter.full
-            or len(self._running.stuck) >= self._options.stuck_limit
-            or not self._current.may_start(self._now())
-        )
+        blocked = self._free < 1 or not self._may_claim
         if len(self._running.stuck) >= self._options.stuck_limit:
             self._too_stuck()
         else:
@@ -268,6 +277,32 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._running.freed.wait(), self._options.heartbeat / 4)
         return False
+
+    @property
+    def _free(self) -> int:
+        """Slots that nobody has, nor may get from a commit in flight."""
+        return self._options.concurrency - len(self._running) - self._relay.promised
+
+    @property
+    def _may_claim(self) -> bool:
+        return not (
+            self._reporter.full
+            or len(self._running.stuck) >= self._options.stuck_limit
+            or not self._current.may_start(self._now())
+        )
+
+    def _room_beside(self) -> int:
+        """Slots for what a commit may bring, beside what a claim in flight may bring."""
+        wanted = self._hungry and not self._interrupted and self._may_claim
+        return self._free - self._asked if wanted else 0
+
+    def _go_on(self, tasks: list[Task], now: int) -> None:
+        """Begin what a commit has leased, unless that came too late."""
+        mine = [task for task in tasks if task.session == self._current.id and not self._tenure.lost.is_set()]
+        if self._stopping.is_set():
+            self._give_back(mine)
+        elif mine:
+            self._running.start(mine, now)
 
     def _too_stuck(self) -> None:
         if self._told_stuck:
@@ -288,8 +323,11 @@ class Worker:
         None when it could not be done and should be tried again.
         """
         half = max(self._options.concurrency // 2, AT_ONCE)
-        room = 1 if alone else min(self._options.concurrency - len(self._running), half)
-        found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone, lightly=lightly)
+        room = self._asked = 1 if alone else min(self._free, half)
+        try:
+            found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone, lightly=lightly)
+        finally:
+            self._asked = 0
         if found is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
         elif not found.live:
@@ -306,8 +344,9 @@ class Worker:
         """Give back what a claim leased whose answer never came; now and then, look whether there is such."""
         if not self._claims.doubtful(self._current, self._now()):
             return True
-        known = self._running.ids | self._reporter.unsettled
-        orphans = await self._claims.orphans(self._current, known, self._now())
+        async with self._claims.settled:
+            known = self._running.ids | self._reporter.unsettled
+            orphans = await self._claims.orphans(self._current, known, self._now())
         if orphans is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
             return False
@@ -320,9 +359,11 @@ class Worker:
         The others had to wait for that: they get at least as much time before it is done again.
         """
         began = self._now()
+        self._hungry = False
         try:
             await self._alone()
         finally:
+            self._hungry = True
             self._alone_from = self._now() + max(self._now() - began, ALONE_CHECK)
 
     async def _alone(self) -> None:
@@ -387,6 +428,7 @@ class Worker:
         """A change of ours may let something else run at once."""
         for change in changes:
             task = change.task
-            if task.key is not None or task.gate is not None or task.limited or change.state == State.READY:
+            waits = task.key is not None and (task.queue, task.key) not in self._relay.went
+            if waits or task.gate is not None or task.limited or change.state == State.READY:
                 self._wakeups.nudge()
                 return

@@ -6,15 +6,15 @@ Lock order: gates, then keys, then tasks. What is neither keyed nor limited cost
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from durably.core.moment import FOREVER, SECOND
-from durably.core.task import Scope, State, Task, restore
+from durably.core.task import Scope, Task, restore
 from durably.stores.operations.commit import settle_cancel_requests
 from durably.stores.operations.desk import Desk, Lane
 from durably.stores.operations.gatekeeper import lock_gates, settle_gates
+from durably.stores.operations.keys import Key, Returned, as_head, drop_keys, lease_keys, refused, return_keys
 from durably.stores.operations.lines import Head, claim_lines, line_heads
 from durably.stores.statement import Queries, Steps, operation
 
@@ -156,8 +156,8 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
         return []
     rows = yield q("heads", [queue for queue, _ in picked], [key for _, key in picked])
     taken: list[Task] = []
-    back: list[tuple[Any, ...]] = []
-    gone: list[tuple[str, str]] = []
+    back: list[Returned] = []
+    gone: list[Key] = []
     for queue, key, token, early, *columns in rows:
         if columns[0] is None:
             gone.append((queue, key))
@@ -165,25 +165,13 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
         task = restore(tuple(columns))
         wait = 0 if early else _refused(desk, task)
         if wait is None:
-            taken.append(desk.admitted(_as_head(desk, task, token)))
+            taken.append(desk.admitted(as_head(task, desk.session, token, desk.now)))
         else:
             held = wait > 0 and (task.gate is not None or desk.lanes[queue].limited)
-            fate = (wait, task.ready_at, task.priority, bool(task.alone), task.gate, held, None, None)
-            back.append((queue, key, "ready", *fate))
-    if gone:
-        yield q.each("drop_keys", [queue for queue, _ in gone], [key for _, key in gone])
-    if back:
-        yield q.each("return_keys", *(list(column) for column in zip(*back, strict=True)))
-    if taken:
-        yield q.each(
-            "lease_keys",
-            [task.queue for task in taken],
-            [task.key for task in taken],
-            [task.id for task in taken],
-            [task.token for task in taken],
-            [desk.now] * len(taken),
-            [desk.session] * len(taken),
-        )
+            back.append(refused(queue, key, task, wait, held=held))
+    yield from drop_keys(q, gone)
+    yield from return_keys(q, back)
+    yield from lease_keys(q, taken)
     return taken
 
 
@@ -199,19 +187,6 @@ def _refused(desk: Desk, task: Task) -> int | None:
     if task.gate is not None and keeper.left(f"g:{task.gate}", 1) < 1:
         return keeper.wait(f"g:{task.gate}")
     return None
-
-
-def _as_head(desk: Desk, task: Task, token: int) -> Task:
-    """The task as its leased key row describes it: the attempt counts from now."""
-    return msgspec.structs.replace(
-        task,
-        state=State.LEASED.value,
-        session=desk.session,
-        token=token,
-        attempt=task.attempt + 1,
-        spent=task.spent + 1,
-        started_at=desk.now,
-    )
 
 
 def _claim_ready(q: Queries, desk: Desk, room: int, floors: dict[Range, int]) -> Steps[list[Task]]:

@@ -8,12 +8,30 @@ import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.lifecycle import cancel
-from durably.core.task import Draft, Scope, State, Task
+from durably.core.task import Draft, Scope, State
 from durably.stores.operations.accept import insert
+from durably.stores.operations.keys import Onward, Went, give_back_keys, holds, lock_keys, through_key
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Steps, operation
 
-Key = tuple[str, str]
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """What became of each change, and the next tasks of the keys whose heads were done."""
+
+    verdicts: list[Verdict]
+    went: Went | None = None
+
+
+def commit_and_go_on(changes: Sequence[Change], onward: Onward) -> Operation[Committed]:
+    """Commit, and go on at once with the next tasks of the keys that this has freed, if nobody else waits."""
+    return Operation("commit_and_go_on", lambda q: _commit_and_go_on(q, changes, onward))
+
+
+def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward) -> Steps[Committed]:
+    live = yield q("lock_session", onward.session)
+    if not live or not _are_distinct(changes):
+        return Committed((yield from apply(q, changes)))
+    return (yield from _apply(q, changes, onward))
 
 
 def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
@@ -63,29 +81,30 @@ def _finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
 def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
     """Apply what was decided about each task; of several decisions about one, each after the one before."""
     if _are_distinct(changes):
-        return (yield from _apply(q, changes))
+        return (yield from _apply(q, changes)).verdicts
     places: dict[str, int] = {}
     later = [place for place, change in enumerate(changes) if places.setdefault(change.task.id, place) != place]
     first = list(places.values())
-    verdicts = dict(zip(first, (yield from _apply(q, [changes[place] for place in first])), strict=True))
+    verdicts = dict(zip(first, (yield from _apply(q, [changes[place] for place in first])).verdicts, strict=True))
     verdicts |= dict(zip(later, (yield from apply(q, [changes[place] for place in later])), strict=True))
     return [verdicts[place] for place in range(len(changes))]
 
 
-def _apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
+def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) -> Steps[Committed]:
     """Lock gates, then keys, then tasks; write; give back what the tasks held."""
     gates = yield from _lock_gates(q, changes)
-    keyed = [change for change in changes if _through_key(change.task)]
-    held = yield from _lock_keys(q, keyed)
-    wanted = [change for change in changes if not _through_key(change.task) or _holds(change.task, held)]
+    keyed = [change for change in changes if through_key(change.task)]
+    held = yield from lock_keys(q, keyed)
+    wanted = [change for change in changes if not through_key(change.task) or holds(change.task, held)]
     applied = yield from _write(q, wanted)
     landed = [change for change in wanted if change.task.id in applied]
+    went = None
     if keyed:
-        yield from _give_back_keys(q, [change for change in landed if _through_key(change.task)], held)
+        went = yield from give_back_keys(q, [change for change in landed if through_key(change.task)], held, onward)
     yield from _follow(q, landed)
     if gates and landed:
         yield from _give_back_permits(q, landed, gates)
-    return (yield from _verdicts(q, changes, applied))
+    return Committed((yield from _verdicts(q, changes, applied)), went)
 
 
 def _verdicts(q: Queries, changes: Sequence[Change], applied: set[str]) -> Steps[list[Verdict]]:
@@ -97,40 +116,6 @@ def _verdicts(q: Queries, changes: Sequence[Change], applied: set[str]) -> Steps
         Applied(change) if change.task.id in applied else Stale(change, current.get(change.task.id))
         for change in changes
     ]
-
-
-def _through_key(task: Task) -> bool:
-    """Whether its key row must be locked: it waits in its key, or is the head that its key row names."""
-    return task.key is not None and task.state in (State.BLOCKED, State.LEASED)
-
-
-def _lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[dict[Key, tuple[str, int, str | None]]]:
-    """Lock the key rows; those of waiting tasks are made if they are not there, so that no claim can come between."""
-    if not changes:
-        return {}
-    waiting = {(c.task.queue, c.task.key or ""): c.task for c in changes if c.task.state == State.BLOCKED}
-    if waiting:
-        tasks = [task for _, task in sorted(waiting.items())]
-        yield q.each(
-            "ensure_keys",
-            [task.queue for task in tasks],
-            [task.key for task in tasks],
-            [task.priority for task in tasks],
-            # A row that a stale change leaves behind must be one that every claim looks at, and then corrects.
-            [False] * len(tasks),
-            [task.gate for task in tasks],
-        )
-    keys = sorted({(change.task.queue, change.task.key or "") for change in changes})
-    rows = yield q("lock_keys", [queue for queue, _ in keys], [key for _, key in keys])
-    return {(queue, key): (state, token, head) for queue, key, state, token, head in rows}
-
-
-def _holds(task: Task, held: dict[Key, tuple[str, int, str | None]]) -> bool:
-    """Whether the key row agrees with how the change saw the task: its leased head, or one that waits."""
-    state, token, head = held.get((task.queue, task.key or ""), ("", 0, None))
-    if task.state == State.LEASED:
-        return state == "leased" and token == task.token and head == task.id
-    return not (state == "leased" and head == task.id)
 
 
 def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
@@ -180,55 +165,6 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
         )
         applied.update(task for (task,) in rows)
     return applied
-
-
-def _give_back_keys(q: Queries, changes: Sequence[Change], held: dict[Key, tuple[str, int, str | None]]) -> Steps[None]:
-    """A key whose head is settled becomes ready for its next task, waits, pauses, or goes when nothing is left."""
-    touched: dict[Key, Change] = {}
-    for change in changes:
-        key = (change.task.queue, change.task.key or "")
-        was_head = change.task.state == State.LEASED
-        if change.state == State.LEASED or key not in held or (held[key][0] == "leased" and not was_head):
-            continue
-        # Of several that wait in one key, the one that it is paused for decides.
-        if was_head or key not in touched or change.task.id == held[key][2]:
-            touched[key] = change
-    if not touched:
-        return
-    rows = yield q("next_heads", [queue for queue, _ in touched], [key for _, key in touched])
-    gone = [(queue, key) for queue, key, task, *_ in rows if task is None]
-    if gone:
-        yield q.each("drop_keys", [queue for queue, _ in gone], [key for _, key in gone])
-    back = [
-        (row, *plan)
-        for row in rows
-        if row[2] is not None and (plan := _key_after(touched[row[0], row[1]], held[row[0], row[1]])) is not None
-    ]
-    if back:
-        yield q.each(
-            "return_keys",
-            [row[0] for row, *_ in back],
-            [row[1] for row, *_ in back],
-            [state for _, state, _, _ in back],
-            [0] * len(back),
-            [row[6] for row, *_ in back],
-            [row[3] for row, *_ in back],
-            [bool(row[4]) for row, *_ in back],
-            [row[5] for row, *_ in back],
-            [False] * len(back),
-            [reason for _, _, reason, _ in back],
-            [head for _, _, _, head in back],
-        )
-
-
-def _key_after(change: Change, held: tuple[str, int, str | None]) -> tuple[str, str | None, str | None] | None:
-    """The key's state, its reason, and whom it waits for if it pauses; None for a pause that has another cause."""
-    if change.pause:
-        return "paused", change.reason, change.task.id
-    state, _, head = held
-    if state == "paused" and change.ends and change.task.id != head:
-        return None
-    return "ready", None, None
 
 
 def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:

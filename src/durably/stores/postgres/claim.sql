@@ -166,6 +166,19 @@ SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELE
          WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
          ORDER BY t.seq LIMIT 1) t ON true
 
+-- :quiet
+-- The time, and whether a claim would find nothing in these queues, which are neither limited nor held.
+SELECT durably.now(),
+       NOT EXISTS (SELECT 1 FROM durably.turns)
+   AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
+   AND NOT EXISTS (SELECT 1 FROM durably.keys
+                    WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now()))
+   AND NOT EXISTS (SELECT 1 FROM durably.lines
+                    WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now()))
+   AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?1::text[]))
+   AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?2::text[]))
+   AND NOT EXISTS (SELECT 1 FROM durably.tasks WHERE state = 'ready' AND queue = ANY(?1::text[]))
+
 -- :lease_keys
 UPDATE durably.keys k
    SET state = 'leased', held = false, head = d.head::uuid, token = d.token, started_at = d.now, session = d.session

@@ -18,6 +18,7 @@ from durably.testing.conformance.cancelling import Cancelling
 from durably.testing.conformance.claiming import Claiming
 from durably.testing.conformance.dead_letters import DeadLetters
 from durably.testing.conformance.fencing import Fencing
+from durably.testing.conformance.going_on import GoingOn
 from durably.testing.conformance.handlers import Handlers
 from durably.testing.conformance.handles import Handles
 from durably.testing.conformance.limiting import Limiting
@@ -38,6 +39,7 @@ class Suite(
     Claiming,
     DeadLetters,
     Fencing,
+    GoingOn,
     Handlers,
     Handles,
     Limiting,

@@ -27,10 +27,33 @@ GRID = 0.001
 """Latencies are multiples of this, so that things happen at the same moment now and then."""
 PATIENCE = 1.0
 """Seconds for which a write waits for the store's lock."""
-TENDER = frozenset({"accept", "cancel_now", "claim", "claim_plain", "commit", "open_session", "promote", "resume_key"})
+TENDER = frozenset(
+    {
+        "accept",
+        "cancel_now",
+        "claim",
+        "claim_plain",
+        "commit",
+        "commit_and_go_on",
+        "open_session",
+        "promote",
+        "resume_key",
+    }
+)
 """Operations that change tasks: faults strike them more often, since most others are polls that find nothing."""
 WAKING = frozenset(
-    {"accept", "cancel_now", "commit", "promote", "replay", "resume_key", "set_limit", "set_queue", "skip_key"}
+    {
+        "accept",
+        "cancel_now",
+        "commit",
+        "commit_and_go_on",
+        "promote",
+        "replay",
+        "resume_key",
+        "set_limit",
+        "set_queue",
+        "skip_key",
+    }
 )
 SILENT = frozenset(
     {

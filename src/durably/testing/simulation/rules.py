@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from durably.core.change import Applied
+from durably.core.change import Applied, Verdict
 from durably.core.moment import SECOND
 from durably.core.task import Options, unpack_options
 from durably.stores.operations.accept import Accepted
+from durably.stores.operations.commit import Committed
 from durably.stores.statement import Operation
 from durably.testing.simulation.bucket import Bucket
 from durably.testing.simulation.commit import Commit, Complaints
@@ -202,7 +203,7 @@ class Watcher:
     def _fences(self, commit: Commit) -> Complaints:
         """A change is applied only to the lease, or the wait, that it was decided on."""
         called = self._trace.called
-        for verdict in commit.answer if commit.op.name == "commit" else []:
+        for verdict in _verdicts(commit):
             if not isinstance(verdict, Applied):
                 continue
             task, lease = verdict.change.task, commit.before.leases.get(verdict.change.task.id)
@@ -223,7 +224,7 @@ class Watcher:
                 yield f"the session of {self._owner(session)} was declared dead before its lease was over"
             if was and state == "dead" and commit.op.name == "mark_dead":
                 yield from self._judgement(commit, session)
-        for verdict in commit.answer if commit.op.name == "commit" else []:
+        for verdict in _verdicts(commit):
             change = verdict.change
             crashed = change.attempt is not None and change.attempt.outcome == "crashed"
             if not isinstance(verdict, Applied) or not crashed:
@@ -348,3 +349,11 @@ def readable(options: bytes | None) -> Options:
 
 def _gates(row: Row) -> set[str]:
     return {f"q:{row.queue}"} | ({f"g:{row.gate}"} if row.gate is not None else set())
+
+
+def _verdicts(commit: Commit) -> list[Verdict]:
+    """What the worker was told about each change that it wanted to commit."""
+    if commit.op.name == "commit_and_go_on":
+        committed: Committed = commit.answer
+        return committed.verdicts
+    return list(commit.answer) if commit.op.name == "commit" else []
