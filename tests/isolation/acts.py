@@ -15,7 +15,8 @@ from durably.core.task import Draft, Failure, State, Task
 from durably.stores.operations import control, sweep
 from durably.stores.operations.accept import Accepted, accept, request_cancel
 from durably.stores.operations.claim import claim
-from durably.stores.operations.commit import apply_cancel_requests, cancel_now, commit, set_progress
+from durably.stores.operations.commit import apply_cancel_requests, cancel_now, commit, commit_and_go_on, set_progress
+from durably.stores.operations.keys import Onward
 from durably.stores.operations.quick import claim_plain
 
 from .party import Program
@@ -151,6 +152,19 @@ def reports(what: str, name: str, decide: Callable[[Task], Change]) -> Act:
 
 def completes(name: str) -> Act:
     return reports("complete", name, lambda task: complete(task, b"ok"))
+
+
+def goes_on(name: str, session: str, queues: list[str]) -> Act:
+    """A worker reports that the head of a key is done, and takes the next one if nobody else waits."""
+
+    def start(held: Held) -> Program:
+        onward = Onward(session, queues, {"work"}, BATCH)
+        committed = yield commit_and_go_on([complete(held[name], b"ok")], onward)
+        [verdict] = committed.verdicts
+        told = [str(verdict.change.state) if isinstance(verdict, Applied) else "fenced"]
+        return told + called(task.id for task in committed.went.tasks) if committed.went else told
+
+    return Act(f"complete {name} and go on", start, short=True)
 
 
 def fails(name: str) -> Act:

@@ -29,6 +29,7 @@ from .acts import (
     fails,
     gives_back,
     gives_up,
+    goes_on,
     id_of,
     limits,
     notes_progress,
@@ -212,6 +213,44 @@ LAST = World(
 )
 
 
+def _quiet(make: Maker) -> None:
+    make.lease("a", draft("t1", "k", key="one"))
+    make.accept(draft("t2", "k", key="one", expires_in=1), draft("t3", "k", key="one"))
+    make.accept(draft("d1", "k", key="one", due_in=1))
+    make.admit()
+
+
+QUIET = World(
+    "nobody else waits",
+    ["k"],
+    _quiet,
+    [
+        accepts(draft("a1", "k", key="one")),
+        accepts(draft("a2", "k", key="two")),
+        accepts(draft("a3", "k")),
+        claims("a", ["k"]),
+        claims("b", ["k"]),
+        polls_elsewhere("b"),
+        goes_on("t1", "a", ["k"]),
+        completes("t1"),
+        fails("t1"),
+        cancels("t1"),
+        cancels("t2"),
+        expires(),
+        promotes(),
+        closes("a"),
+        reaps(),
+        pauses("k", "one"),
+        sets_queue("k", "paused"),
+        limits("q:k", 1),
+    ],
+    [
+        accepts_and_cancels(draft("c1", "k", key="one"), "t2"),
+        accepts_and_cancels(draft("c2", "k", key="two")),
+    ],
+)
+
+
 def _groups(make: Maker) -> None:
     make.run(control.set_limit("g:api", 2, None, 1.0))
     make.run(control.set_limit("g:slow", 1, None, 1.0))
@@ -391,4 +430,4 @@ REQUESTS = World(
     [accepts_and_cancels(draft("c1", key="idle"), "i1", "h1")],
 )
 
-WORLDS = [PLAIN, KEYED, LAST, GROUPS, LIMITED, RATES, UNIQUE, REQUESTS]
+WORLDS = [PLAIN, KEYED, LAST, QUIET, GROUPS, LIMITED, RATES, UNIQUE, REQUESTS]

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from durably.core.moment import SECOND
 from durably.core.task import Task
@@ -34,8 +36,8 @@ class Claims:
         self._count = 0
         self._asleep = False
         self._in_doubt = False
-        self.settled = asyncio.Lock()
-        """Held while something may lease tasks beside the claims, and while it is asked what the session holds."""
+        self._leasing = 0
+        self._quiet = asyncio.Condition()
         self._checked_at = 0.0
         self._plain = False
 
@@ -44,6 +46,25 @@ class Claims:
         self._floors.clear()
         self._asleep = False
         self._in_doubt = False
+
+    @asynccontextmanager
+    async def leasing(self) -> AsyncIterator[None]:
+        """Something beside the claims may lease tasks: what the session holds is not judged until they are known."""
+        async with self._quiet:
+            self._leasing += 1
+        try:
+            yield
+        finally:
+            async with self._quiet:
+                self._leasing -= 1
+                self._quiet.notify_all()
+
+    @asynccontextmanager
+    async def settled(self) -> AsyncIterator[None]:
+        """Nothing is being leased, nor can be for so long."""
+        async with self._quiet:
+            await self._quiet.wait_for(lambda: not self._leasing)
+            yield
 
     def doubt(self) -> None:
         """Something that may have leased tasks had no answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -22,6 +23,7 @@ BATCH = 2000
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 Decide = Callable[[Task], Change]
+Lane = Literal["all", "keyed"]
 Commit = Callable[[Sequence[Change]], Awaitable[list[Verdict]]]
 
 
@@ -48,7 +50,10 @@ class Report(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reporter:
-    """Commits reports in order of arrival; when no commit is in flight, everything that waits goes into the next."""
+    """Commits reports in order of arrival; when no commit is in flight, everything that waits goes into the next.
+
+    A commit of keyed tasks takes several statements. Those that end meanwhile are committed beside it.
+    """
 
     def __init__(
         self,
@@ -57,16 +62,20 @@ class Reporter:
         seal: Callable[[Change], Change],
         limit: int,
         applied: Callable[[Sequence[Change]], None],
+        settled: Callable[[], None],
     ) -> None:
         self._commit = commit
         self._events = events
         self._seal = seal
         self._limit = limit
         self._applied = applied
+        self._settled = settled
         self._waiting: list[Report] = []
-        self._settling: list[Report] = []
+        self._settling: dict[Lane, list[Report]] = {}
         self._arrived = asyncio.Event()
         self._closing = False
+        self.keyed = 0
+        """How many successes of keyed tasks are not committed yet."""
 
     @property
     def full(self) -> bool:
@@ -76,24 +85,44 @@ class Reporter:
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
+        self.keyed += _is_keyed_success(report)
         self._arrived.set()
 
     @property
     def unsettled(self) -> set[str]:
         """The tasks about which a report waits to be committed."""
-        return {report.task.id for report in (*self._settling, *self._waiting)}
+        settling = (report for batch in self._settling.values() for report in batch)
+        return {report.task.id for report in (*settling, *self._waiting)}
 
     async def run(self) -> None:
         """Commit until closed and empty."""
+        async with asyncio.TaskGroup() as lanes:
+            lanes.create_task(self._run("all"), name="durably-reporter-all")
+            lanes.create_task(self._run("keyed"), name="durably-reporter-keyed")
+
+    async def _run(self, lane: Lane) -> None:
         while True:
-            while not self._waiting:
+            while not (batch := self._take(lane)):
                 if self._closing:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-            self._settling, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            await self._settle(self._settling)
-            self._settling = []
+            self._settling[lane] = batch
+            await self._settle(batch)
+            self._settling[lane] = []
+            self.keyed -= sum(map(_is_keyed_success, batch))
+            self._settled()
+
+    def _take(self, lane: Lane) -> list[Report]:
+        """What is committed next: everything that waits, or while that is being done, what has a key."""
+        wanted = self._waiting if lane == "all" else [one for one in self._waiting if one.task.key is not None]
+        batch = wanted[:BATCH]
+        if len(batch) == len(self._waiting):
+            self._waiting = []
+        elif batch:
+            taken = set(map(id, batch))
+            self._waiting = [one for one in self._waiting if id(one) not in taken]
+        return batch
 
     def close(self) -> None:
         """Let `run` return once everything is settled."""
@@ -172,6 +201,10 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
+
+
+def _is_keyed_success(report: Report) -> bool:
+    return report.task.key is not None and report.kind == "completed"
 
 
 def landed(change: Change, current: Task) -> bool:

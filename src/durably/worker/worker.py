@@ -77,7 +77,6 @@ class Worker:
         self._claims = Claims(engine.store, options.queues, given.chance)
         self._told_stuck = False
         self._alone_from = 0.0
-        self._asked = 0
         self._hungry = False
         self._progressing: set[Context] = set()
         self.recycled = False
@@ -140,9 +139,8 @@ class Worker:
             self._options.queues,
             self._definitions.keys(),
             lambda: self._current.id,
-            self._room_beside,
+            self._spare,
             self._go_on,
-            lambda: self._running.freed.set(),
         )
         self._reporter = Reporter(
             self._relay.commit,
@@ -150,6 +148,7 @@ class Worker:
             self._engine.sealed,
             max(2000, 2 * self._options.concurrency),
             self._nudged,
+            lambda: self._running.freed.set(),
         )
         self._running = Running(
             self._engine,
@@ -280,8 +279,9 @@ class Worker:
 
     @property
     def _free(self) -> int:
-        """Slots that nobody has, nor may get from a commit in flight."""
-        return self._options.concurrency - len(self._running) - self._relay.promised
+        """Slots that nobody has, and that no key is about to go on in."""
+        promised = self._reporter.keyed if self._hungry and self._relay.pays else 0
+        return self._options.concurrency - len(self._running) - promised
 
     @property
     def _may_claim(self) -> bool:
@@ -291,10 +291,10 @@ class Worker:
             or not self._current.may_start(self._now())
         )
 
-    def _room_beside(self) -> int:
-        """Slots for what a commit may bring, beside what a claim in flight may bring."""
+    def _spare(self) -> int | None:
+        """Slots for others, beside those that a commit has freed; None if nothing more is wanted."""
         wanted = self._hungry and not self._interrupted and self._may_claim
-        return self._free - self._asked if wanted else 0
+        return max(self._free, 0) if wanted else None
 
     def _go_on(self, tasks: list[Task], now: int) -> None:
         """Begin what a commit has leased, unless that came too late."""
@@ -323,11 +323,8 @@ class Worker:
         None when it could not be done and should be tried again.
         """
         half = max(self._options.concurrency // 2, AT_ONCE)
-        room = self._asked = 1 if alone else min(self._free, half)
-        try:
-            found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone, lightly=lightly)
-        finally:
-            self._asked = 0
+        room = 1 if alone else min(self._free, half)
+        found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone, lightly=lightly)
         if found is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
         elif not found.live:
@@ -344,7 +341,7 @@ class Worker:
         """Give back what a claim leased whose answer never came; now and then, look whether there is such."""
         if not self._claims.doubtful(self._current, self._now()):
             return True
-        async with self._claims.settled:
+        async with self._claims.settled():
             known = self._running.ids | self._reporter.unsettled
             orphans = await self._claims.orphans(self._current, known, self._now())
         if orphans is None:

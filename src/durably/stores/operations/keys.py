@@ -26,6 +26,8 @@ class Onward(msgspec.Struct, frozen=True, gc=False):
     names: Collection[str]
     """The tasks that it knows."""
     room: int
+    spare: int = 0
+    """How many others may wait, since there is room for them too."""
 
 
 class Went(msgspec.Struct, gc=False):
@@ -184,15 +186,16 @@ def _key_after(change: Change, held: tuple[str, int, str | None]) -> tuple[str, 
 
 
 def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went | None]:
-    """Lease the next heads to whoever did the last ones, if nobody else waits, as the next claim would; those go."""
+    """Lease the next heads to whoever did the last ones, as far as the next claim would; those are touched no more."""
     done = [key for key, change in touched.items() if change.state is State.DONE and change.task.state == State.LEASED]
     if not done or onward.room < 1:
         return None
-    queues = list(onward.queues)
-    [(now, quiet)] = yield q("quiet", queues, [f"q:{queue}" for queue in queues])
-    if not quiet:
+    queues, most = list(onward.queues), onward.room + onward.spare
+    [(now, plain, waiting)] = yield q("others", queues, [f"q:{queue}" for queue in queues], most)
+    room = min(onward.room, most - waiting)
+    if not plain or room < 1:
         return None
-    asked = done[: onward.room]
+    asked = done[:room]
     rows = yield q("heads", [queue for queue, _ in asked], [key for _, key in asked])
     went = Went([], now)
     gone: list[Key] = []

@@ -166,18 +166,20 @@ SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELE
          WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
          ORDER BY t.seq LIMIT 1) t ON true
 
--- :quiet
--- The time, and whether a claim would find nothing in these queues, which are neither limited nor held.
+-- :others
+-- The time; whether these queues are open, with nobody before whom a claim must do something else; and how many wait.
 SELECT durably.now(),
        NOT EXISTS (SELECT 1 FROM durably.turns)
    AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
-   AND NOT EXISTS (SELECT 1 FROM durably.keys
-                    WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now()))
    AND NOT EXISTS (SELECT 1 FROM durably.lines
                     WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now()))
    AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?1::text[]))
-   AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?2::text[]))
-   AND NOT EXISTS (SELECT 1 FROM durably.tasks WHERE state = 'ready' AND queue = ANY(?1::text[]))
+   AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?2::text[])),
+       (SELECT count(*) FROM (SELECT 1 FROM durably.keys
+                               WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
+                               LIMIT ?3::int) k)
+     + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
+                               WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?3::int) t)
 
 -- :lease_keys
 UPDATE durably.keys k

@@ -101,18 +101,19 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
                  WHERE f.state = 'blocked' AND f.queue = k.value AND f.key = json_extract(?2, '$[' || k.key || ']')
                  ORDER BY f.seq LIMIT 1)
 
--- :quiet
+-- :others
 SELECT :now,
        NOT EXISTS (SELECT 1 FROM durably_turns)
    AND NOT EXISTS (SELECT 1 FROM durably_cancel_requests)
-   AND NOT EXISTS (SELECT 1 FROM durably_keys
-                    WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now)
    AND NOT EXISTS (SELECT 1 FROM durably_lines
                     WHERE queue IN (SELECT value FROM json_each(?1)) AND ready_at <= :now)
    AND NOT EXISTS (SELECT 1 FROM durably_queues WHERE name IN (SELECT value FROM json_each(?1)))
-   AND NOT EXISTS (SELECT 1 FROM durably_gates WHERE name IN (SELECT value FROM json_each(?2)))
-   AND NOT EXISTS (SELECT 1 FROM durably_tasks
-                    WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)))
+   AND NOT EXISTS (SELECT 1 FROM durably_gates WHERE name IN (SELECT value FROM json_each(?2))),
+       (SELECT count(*) FROM (SELECT 1 FROM durably_keys
+                               WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
+                                 AND ready_at <= :now LIMIT ?3))
+     + (SELECT count(*) FROM (SELECT 1 FROM durably_tasks
+                               WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?3))
 
 -- :lease_keys
 UPDATE durably_keys SET state = 'leased', held = 0, head = ?3, token = ?4, started_at = ?5, session = ?6

@@ -19,9 +19,9 @@ from durably.stores.operations.sweep import mark_dead
 from durably.testing.world import World
 
 
-def go_on(world: World, session: str, *changes: Change, room: int = 10) -> Committed:
+def go_on(world: World, session: str, *changes: Change, room: int = 1, spare: int = 0) -> Committed:
     """Commit the changes, with room for more."""
-    return world.run(commit_and_go_on(list(changes), Onward(session, ["default"], {"work"}, room)))
+    return world.run(commit_and_go_on(list(changes), Onward(session, ["default"], {"work"}, room, spare)))
 
 
 def next_ones(committed: Committed) -> list[str]:
@@ -166,6 +166,19 @@ class GoingOn:
 
         assert len(next_ones(committed)) == 2
         assert len(world.claim(session)) == 1
+
+    @pytest.mark.parametrize(("spare", "goes"), [(1, False), (2, True)])
+    def test_it_goes_on_beside_others_for_whom_there_is_room_too(self, world: World, spare: int, goes: bool) -> None:
+        world.add(key="k")
+        second = world.add(key="k")
+        world.add(key="other")
+        world.add()
+        session = world.session()
+        [task] = world.claim(session, room=1)
+
+        committed = go_on(world, session, lifecycle.complete(task, None), spare=spare)
+
+        assert next_ones(committed) == [second] * goes
 
     def test_a_stale_report_goes_on_with_nothing(self, world: World) -> None:
         world.add(key="k")

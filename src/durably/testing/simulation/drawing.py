@@ -60,6 +60,10 @@ class _Drawing:
         if self._maybe(0.25):
             # Tasks on which nothing hangs are most of what there is, and are treated specially.
             self._features -= {"keyed", "limited", "unique", "spawning"}
+        # Many tasks of a few keys: then a worker goes on from one to the next.
+        self._queuing = random.Random(f"queuing {seed}").random() < 0.15
+        if self._queuing:
+            self._features = (self._features | {"keyed"}) - {"limited", "delayed"}
         self._killers = self._maybe(0.4)
         self._snoozers = self._maybe(0.2)
         self._regrets = self._maybe(0.3)
@@ -167,14 +171,18 @@ class _Drawing:
 
     def _moment(self) -> float:
         """Often close together, so that many things wait at once."""
+        if self._queuing:
+            return round(self._chance.uniform(0, HORIZON * 0.05), 3)
         return round(self._chance.uniform(0, HORIZON * self._chance.choice((0.1, 0.3, 0.9))), 3)
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"queue": self._chance.choice(QUEUES), "retry": self._retry()}
         if "priorities" in self._features:
             options["priority"] = self._chance.choice((1, 5, 5, 9))
-        if "keyed" in self._features and self._maybe(0.6):
-            key = self._chance.choice("abcdm")
+        if self._queuing:
+            options["queue"] = QUEUES[0]
+        if "keyed" in self._features and self._maybe(1.0 if self._queuing else 0.6):
+            key = self._chance.choice("ad" if self._queuing else "abcdm")
             mixed = self._chance.choice(("block", "overtake", "pause"))
             options["key"] = key
             options["order"] = {"a": "block", "b": "overtake", "c": "pause", "d": "block", "m": mixed}[key]
