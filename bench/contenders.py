@@ -40,7 +40,7 @@ class Entry:
 def ours() -> list[Entry]:
     """Durably on both stores."""
     program = Contender(OURS, (sys.executable, "-m", "durably.bench.program"), parameters={"schema": "durably"})
-    alone = {"delayed", "keys", "threads", "features", "growth"}
+    alone = {"delayed", "keys", "ahead", "threads", "features", "growth"}
     return [
         Entry(program, "postgres", EVERYTHING | alone | {"transactions", "xmin"}, "ours", "postgres"),
         Entry(program, "sqlite", EVERYTHING | alone, "ours", "sqlite"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
@@ -15,6 +15,7 @@ from durably.bench.drain import Crew, Drained, crew, drain, finish
 from durably.bench.latency import latency
 from durably.bench.marks import insist
 from durably.bench.process import Failed, clocked, told
+from durably.bench.program import AHEAD
 
 NOBODY_SLEEPS = """
 CREATE FUNCTION durably.nobody_sleeps() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
@@ -160,6 +161,12 @@ def kinds(kind: str) -> Measure:
     return measure
 
 
+def ahead(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
+    """Ordered tasks, ten of a key with one lease."""
+    hasty = replace(entry.contender, environment={**entry.contender.environment, AHEAD: "10"})
+    return kinds("keys")(stage, replace(entry, contender=hasty), sizes, earlier)
+
+
 def delayed(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
     """Beside a crowd that is not due for a day."""
     count = _tasks(entry, sizes)
@@ -281,6 +288,7 @@ def _on(store: str) -> Iterator[Measurement]:
     yield one("latency", "Latency at low load", low_load, "ms")
     yield one("latency-half", "Latency at half the drain rate", half_load, "ms")
     yield one("keys", "Drain with 1,000 ordering keys, one task per commit", kinds("keys"))
+    yield one("ahead", "Drain with 1,000 ordering keys, running ahead by ten", ahead)
     yield one("threads", "Drain of plain functions, which run in threads", kinds("threads"))
     yield one("features", "Drain with every feature on", kinds("features"))
     yield one("delayed", "Drain beside a crowd of delayed tasks", delayed)

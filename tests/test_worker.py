@@ -20,6 +20,7 @@ import pytest
 from durably import Durably, Retry, StoreUnavailable, TaskCancelled, current
 from durably.core.task import Task
 from durably.stores.operations.claim import Claim
+from durably.stores.operations.keys import Behind
 from durably.stores.operations.sweep import open_session
 from durably.stores.statement import Operation
 from durably.worker.claims import SWEEP, Claims
@@ -350,8 +351,8 @@ def test_what_is_cancelled_before_its_first_step_is_cancelled_and_frees_its_slot
 
     start = Running.start
 
-    def start_and_cancel(running: Running, tasks: Sequence[Task], now: int) -> None:
-        start(running, tasks, now)
+    def start_and_cancel(running: Running, tasks: Sequence[Task], now: int, behind: Behind) -> None:
+        start(running, tasks, now, behind)
         running.cancel({task.id: "changed our minds" for task in tasks})
 
     monkeypatch.setattr(Running, "start", start_and_cancel)

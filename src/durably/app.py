@@ -161,6 +161,7 @@ class Durably:
         poll: Duration = 1.0,
         grace: Duration = 25.0,
         stuck_limit: int | None = None,
+        ahead: int = 1,
         recycle: bool = False,
     ) -> Worker:
         """A worker for this application; `run_worker` is the short way."""
@@ -172,6 +173,7 @@ class Durably:
             poll=poll,
             grace=grace,
             stuck_limit=stuck_limit,
+            ahead=ahead,
         )
         return Worker(self._engine, self._definitions, options, recycle=recycle)
 
@@ -185,6 +187,7 @@ class Durably:
         poll: Duration = 1.0,
         grace: Duration = 25.0,
         stuck_limit: int | None = None,
+        ahead: int = 1,
     ) -> None:
         """Run a worker inside this event loop until it is cancelled: in a web application's lifespan, for example."""
         await self.worker(
@@ -195,6 +198,7 @@ class Durably:
             poll=poll,
             grace=grace,
             stuck_limit=stuck_limit,
+            ahead=ahead,
         ).run()
 
     def tick(self, limit: int = 1000) -> int:

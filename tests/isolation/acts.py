@@ -167,6 +167,24 @@ def goes_on(name: str, session: str, queues: list[str]) -> Act:
     return Act(f"complete {name} and go on", start, short=True)
 
 
+def runs_ahead(session: str, queues: list[str], *reported: str, going: tuple[str, ...] = ()) -> Act:
+    """A worker reports the first ones of a key that it holds, while it goes on with others; once more if it must."""
+
+    def start(held: Held) -> Program:
+        onward = Onward(session, queues, {"work"}, 0, going={id_of(name) for name in going})
+        tasks = [held[name] for name in reported]
+        told: list[str] = []
+        while tasks:
+            committed = yield commit_and_go_on([complete(task, b"ok") for task in tasks], onward)
+            told += _told(committed.verdicts)
+            stale = [verdict.current for verdict in committed.verdicts if not isinstance(verdict, Applied)]
+            mine = {task.id: task for task in stale if task is not None and task.state == State.LEASED}
+            tasks = [mine[task.id] for task in tasks if task.id in mine and mine[task.id].token == task.token]
+        return sorted(told)
+
+    return Act(f"complete {' '.join(reported)}{''.join(f', run {name}' for name in going)}", start)
+
+
 def fails(name: str) -> Act:
     return reports("fail", name, lambda task: fail(task, FAILURE, RETRY, 0.0))
 

@@ -15,7 +15,7 @@ NOTHING: frozenset[str] = frozenset()
 
 _named = re.compile(r"durably\.(\w+)")
 _changed = re.compile(r"(INSERT INTO|UPDATE|DELETE FROM|LOCK TABLE)\s+durably\.(\w+)")
-_locked = re.compile(r"FOR (UPDATE|SHARE)(?: OF (\w+))?")
+_locked = re.compile(r"FOR (?:NO KEY |KEY )?(UPDATE|SHARE)(?: OF (\w+))?")
 
 
 class Footprint(NamedTuple):

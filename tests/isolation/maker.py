@@ -52,6 +52,15 @@ class Maker:
         self.held |= {names[task.id]: task for task in tasks}
         return tasks
 
+    def run_ahead(self, session: str, *drafts: Draft) -> None:
+        """Tasks of one key that the session holds together."""
+        self.accept(*drafts)
+        found = self.run(claim(session, [drafts[0].queue], 1, ahead=len(drafts)))
+        [head] = found.tasks
+        chain = [head, *found.behind[head.id]]
+        assert [task.id for task in chain] == [one.id for one in drafts]
+        self.held |= {names[task.id]: task for task in chain}
+
     def admit(self) -> None:
         """Turn every marker into a row, without leasing anything."""
         self.run(claim("a", ["nothing"], 1))

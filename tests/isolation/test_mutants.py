@@ -44,8 +44,14 @@ MUTANTS: dict[str, tuple[World, Cast, Schedules, Alter]] = {
     "an admitted key is only noticed, not waited for": (
         LAST,
         cast(LAST, "claim b", "complete t1", "accept c1"),
-        this_one(("two", "next_heads"), ("caller", "commit"), ("one", "end"), ("two", "end")),
-        broken("admit", "DO UPDATE SET key = EXCLUDED.key", "DO NOTHING"),
+        all_of_them,
+        broken("share_keys", "FOR KEY SHARE", ""),
+    ),
+    "an empty key is dropped without a second look": (
+        LAST,
+        cast(LAST, "claim b", "complete t1", "accept c1"),
+        all_of_them,
+        broken("lock_empty_keys", "FOR UPDATE", ""),
     ),
     "an empty line is dropped without its lock": (
         GROUPS,

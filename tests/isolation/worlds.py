@@ -42,6 +42,7 @@ from .acts import (
     releases,
     replays,
     resumes,
+    runs_ahead,
     sets_queue,
     skips,
     snoozes,
@@ -251,6 +252,48 @@ QUIET = World(
 )
 
 
+def _ahead(make: Maker) -> None:
+    make.run_ahead(
+        "a", *(draft(f"t{place}", "k", key="one", expires_in=1 if place == 2 else None) for place in (1, 2, 3))
+    )
+    make.accept(draft("t4", "k", key="one"))
+    make.run_ahead("gone", *(draft(f"g{place}", "k", key="lost") for place in (1, 2)))
+    make.admit()
+
+
+AHEAD = World(
+    "run ahead",
+    ["k"],
+    _ahead,
+    [
+        accepts(draft("a1", "k", key="one")),
+        claims("a", ["k"]),
+        claims("b", ["k"]),
+        polls_elsewhere("b"),
+        runs_ahead("a", ["k"], "t1", going=("t2", "t3")),
+        runs_ahead("a", ["k"], "t1", "t2"),
+        runs_ahead("a", ["k"], "t1", "t2", "t3"),
+        runs_ahead("gone", ["k"], "g1", going=("g2",)),
+        fails("t1"),
+        completes("g1"),
+        cancels("t1"),
+        cancels("t2", "t3", "t4"),
+        cancels("g2"),
+        notes_progress("t2"),
+        expires(),
+        closes("a"),
+        reaps(),
+        gives_back("a"),
+        pauses("k", "one"),
+        limits("q:k", 2),
+    ],
+    [
+        accepts_and_cancels(draft("c1", "k", key="one"), "t2", "g2"),
+        accepts_and_cancels(draft("c2", "k", key="two")),
+    ],
+)
+
+
 def _groups(make: Maker) -> None:
     make.run(control.set_limit("g:api", 2, None, 1.0))
     make.run(control.set_limit("g:slow", 1, None, 1.0))
@@ -430,4 +473,4 @@ REQUESTS = World(
     [accepts_and_cancels(draft("c1", key="idle"), "i1", "h1")],
 )
 
-WORLDS = [PLAIN, KEYED, LAST, QUIET, GROUPS, LIMITED, RATES, UNIQUE, REQUESTS]
+WORLDS = [PLAIN, KEYED, LAST, QUIET, AHEAD, GROUPS, LIMITED, RATES, UNIQUE, REQUESTS]

@@ -125,7 +125,7 @@ def _(_: pytest.MonkeyPatch) -> Tamper:
 
 @mutant("a key is not given back", "key")
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "_give_back_keys", lambda *_: iter(()))
+    monkeypatch.setattr(commit, "give_back_keys", lambda *_: iter(()))
 
 
 @mutant("a crash is not charged", "not charged")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections import Counter
@@ -22,6 +23,8 @@ from durably.core.retry import Retry
 from durably.observe.events import Event
 
 CONCURRENCY = 1000
+AHEAD = "DURABLY_BENCH_AHEAD"
+"""The variable that says how many tasks of a key to take with one lease."""
 KEYS = 1000
 RETRY = Retry.exponential(attempts=8)
 Task = Definition[[int], None]
@@ -181,7 +184,7 @@ def work(url: str, schema: str, marks: str, size: int, stamps: str | None = None
 
 async def _work(url: str, schema: str, mark: protocol.Handler) -> None:
     with opened(url, schema, mark) as (app, _):
-        worker = app.worker(concurrency=CONCURRENCY)
+        worker = app.worker(concurrency=CONCURRENCY, ahead=int(os.environ.get(AHEAD, "1")))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
         protocol.wait_for_the_start()
         await worker.run()

@@ -39,6 +39,9 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--heartbeat", metavar="TIME", help="how often the lease is renewed (a quarter of it)")
     parser.add_argument("--poll", metavar="TIME", default="1s", help="how often to look without being told (1s)")
     parser.add_argument("--grace", metavar="TIME", default="25s", help="what tasks get to finish at the end (25s)")
+    parser.add_argument(
+        "--ahead", metavar="N", type=int, default=1, help="tasks of an ordering key to take with one lease (1)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--log-json", dest="log_json", action="store_true", default=None, help="logs as JSON lines")
     form.add_argument("--log-text", dest="log_json", action="store_false", help="logs for people (in a terminal)")
@@ -65,6 +68,7 @@ def work(options: argparse.Namespace) -> int:
             heartbeat=options.heartbeat,
             poll=options.poll,
             grace=options.grace,
+            ahead=options.ahead,
             recycle=True,
         )
     except DurablyError as error:

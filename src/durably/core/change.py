@@ -33,7 +33,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     @property
     def ends(self) -> bool:
         """Whether the task leaves the hot table."""
-        return self.state in ENDS
+        return self.state is State.DONE or self.state in ENDS
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

@@ -28,10 +28,11 @@ NOT_AT_ONCE = 0.02
 class Claims:
     """What a worker remembers between two claims. Each begins with another queue, so that none starves the others."""
 
-    def __init__(self, store: Store, queues: tuple[str, ...], chance: random.Random) -> None:
+    def __init__(self, store: Store, queues: tuple[str, ...], chance: random.Random, ahead: int = 1) -> None:
         self._store = store
         self._queues = queues
         self._chance = chance
+        self._ahead = ahead
         self._floors: dict[Range, int] = {}
         self._count = 0
         self._asleep = False
@@ -97,7 +98,8 @@ class Claims:
                 if found is None and lightly:
                     return Claim(live=True)
             if found is None:
-                found = await self._store.arun(claim(session.id, queues, room, floors=floors, alone=alone))
+                wanted = claim(session.id, queues, room, floors=floors, alone=alone, ahead=self._ahead)
+                found = await self._store.arun(wanted)
                 self._plain = found.plain and can_be_quick(self._store.queries)
         except DurablyError as error:
             log.warning("nothing can be claimed at the moment: %s", error)

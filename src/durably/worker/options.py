@@ -21,6 +21,7 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     stuck_limit: int = 10
     scan: float = 0.5
     prune: float = 30.0
+    ahead: int = 1
 
 
 def worker_options(
@@ -32,12 +33,15 @@ def worker_options(
     poll: Duration = 1.0,
     grace: Duration = 25.0,
     stuck_limit: int | None = None,
+    ahead: int = 1,
 ) -> WorkerOptions:
     """Checked options."""
     if not queues:
         raise BadOption("a worker needs at least one queue to serve")
     if isinstance(concurrency, bool) or not 1 <= concurrency <= 10_000:
         raise BadOption(f"concurrency: {concurrency!r} must be from 1 to 10000")
+    if isinstance(ahead, bool) or not 1 <= ahead <= 100:
+        raise BadOption(f"ahead: {ahead!r} must be from 1 to 100")
     length = seconds(lease, "lease")
     interval = length / BEATS_PER_LEASE if heartbeat is None else seconds(heartbeat, "heartbeat")
     check_lease(length, interval)
@@ -51,4 +55,5 @@ def worker_options(
         seconds(poll, "poll"),
         seconds(grace, "grace"),
         max(1, concurrency // 2) if stuck_limit is None else stuck_limit,
+        ahead=ahead,
     )

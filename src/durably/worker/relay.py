@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from durably.core.change import Change, Verdict
-from durably.core.task import State, Task
+from durably.core.change import Applied, Change, Verdict
+from durably.core.task import State
 from durably.errors import StoreUnavailable
 from durably.stores.operations.commit import commit, commit_and_go_on
-from durably.stores.operations.keys import Key, Onward
+from durably.stores.operations.keys import Key, Onward, Went
 from durably.stores.protocol import Store
+from durably.worker.chains import Chains
 from durably.worker.claims import Claims
 
 SELDOM = 16
-
-Start = Callable[[list[Task], int], None]
 
 
 class Relay:
@@ -31,7 +30,9 @@ class Relay:
         names: Collection[str],
         session: Callable[[], str],
         spare: Callable[[], int | None],
-        start: Start,
+        start: Callable[[Went], None],
+        chains: Callable[[], Chains],
+        ahead: int,
     ) -> None:
         self._store = store
         self._claims = claims
@@ -40,6 +41,8 @@ class Relay:
         self._session = session
         self._spare = spare
         self._start = start
+        self._chains = chains
+        self._ahead = ahead
         self._declined = 0
         self.went: set[Key] = set()
         """The keys that went on with the last commit."""
@@ -52,28 +55,40 @@ class Relay:
     async def commit(self, changes: Sequence[Change]) -> list[Verdict]:
         """Commit the changes; what they let this worker do next has begun when it returns."""
         self.went.clear()
-        room = sum(map(frees_a_key, changes))
-        spare = self._spare()
-        if not room:
+        chains = self._chains()
+        ids = [change.task.id for change in changes]
+        going = chains.going(ids) if chains else set()
+        room, spare = self._room(changes)
+        if not room and not going:
             return await self._store.arun(commit(changes))
-        if spare is None or not self.pays:
-            self._declined += 1
-            return await self._store.arun(commit(changes))
-        onward = Onward(self._session(), self._queues, self._names, room, spare)
+        onward = Onward(self._session(), self._queues, self._names, room, spare, self._ahead, going)
         try:
             async with self._claims.leasing():
                 committed = await self._store.arun(commit_and_go_on(changes, onward))
         except StoreUnavailable:
             self._claims.doubt()
             raise
-        tasks = [] if committed.went is None else committed.went.tasks
-        self._declined = 0 if tasks else self._declined + 1
-        if committed.went is not None:
-            self.went.update((task.queue, task.key or "") for task in tasks)
-            self._start(tasks, committed.went.now)
+        if chains:
+            chains.settled(verdict.change.task.id for verdict in committed.verdicts if isinstance(verdict, Applied))
+        went = committed.went
+        if room:
+            self._declined = 0 if went is not None and went.tasks else self._declined + 1
+        if went is not None:
+            self.went.update((task.queue, task.key or "") for task in went.tasks)
+            self._start(went)
         return committed.verdicts
 
+    def _room(self, changes: Sequence[Change]) -> tuple[int, int]:
+        """Slots that these changes free for the next tasks of their keys, and slots that are free for others."""
+        freed = {(one.task.queue, one.task.key) for one in changes if _frees_a_key(one)}
+        spare = self._spare() if freed else None
+        if spare is None:
+            return 0, 0
+        if not self.pays:
+            self._declined += 1
+            return 0, 0
+        return len(freed), spare
 
-def frees_a_key(change: Change) -> bool:
-    """Whether the next task of its key may begin."""
+
+def _frees_a_key(change: Change) -> bool:
     return change.state is State.DONE and change.task.key is not None

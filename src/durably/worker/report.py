@@ -63,6 +63,7 @@ class Reporter:
         limit: int,
         applied: Callable[[Sequence[Change]], None],
         settled: Callable[[], None],
+        frees: Callable[[Task], bool],
     ) -> None:
         self._commit = commit
         self._events = events
@@ -70,12 +71,13 @@ class Reporter:
         self._limit = limit
         self._applied = applied
         self._settled = settled
+        self._frees = frees
         self._waiting: list[Report] = []
         self._settling: dict[Lane, list[Report]] = {}
         self._arrived = asyncio.Event()
         self._closing = False
-        self.keyed = 0
-        """How many successes of keyed tasks are not committed yet."""
+        self.freeing: set[str] = set()
+        """Tasks whose success is not committed yet, and lets their keys go on."""
 
     @property
     def full(self) -> bool:
@@ -85,7 +87,8 @@ class Reporter:
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
-        self.keyed += _is_keyed_success(report)
+        if report.kind == "completed" and self._frees(report.task):
+            self.freeing.add(report.task.id)
         self._arrived.set()
 
     @property
@@ -110,18 +113,30 @@ class Reporter:
             self._settling[lane] = batch
             await self._settle(batch)
             self._settling[lane] = []
-            self.keyed -= sum(map(_is_keyed_success, batch))
+            self.freeing.difference_update([report.task.id for report in batch])
             self._settled()
 
     def _take(self, lane: Lane) -> list[Report]:
-        """What is committed next: everything that waits, or while that is being done, what has a key."""
-        wanted = self._waiting if lane == "all" else [one for one in self._waiting if one.task.key is not None]
-        batch = wanted[:BATCH]
-        if len(batch) == len(self._waiting):
-            self._waiting = []
-        elif batch:
-            taken = set(map(id, batch))
-            self._waiting = [one for one in self._waiting if id(one) not in taken]
+        """What is committed next: everything that waits, or while that is being done, what has a key.
+
+        Two commits about one key would only wait for each other.
+        """
+        elsewhere = {
+            (report.task.queue, report.task.key)
+            for other, batch in self._settling.items()
+            for report in batch
+            if other != lane and report.task.key is not None
+        }
+        if lane == "all" and not elsewhere:
+            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            return batch
+        batch = []
+        rest: list[Report] = []
+        for report in self._waiting:
+            key = (report.task.queue, report.task.key)
+            fits = key not in elsewhere and (lane == "all" or report.task.key is not None)
+            (batch if fits and len(batch) < BATCH else rest).append(report)
+        self._waiting = rest
         return batch
 
     def close(self) -> None:
@@ -201,10 +216,6 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
-
-
-def _is_keyed_success(report: Report) -> bool:
-    return report.task.key is not None and report.kind == "completed"
 
 
 def landed(change: Change, current: Task) -> bool:

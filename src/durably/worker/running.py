@@ -14,6 +14,8 @@ from durably.client.engine import Engine
 from durably.core import lifecycle
 from durably.core.task import Failure, Task
 from durably.observe.events import Event
+from durably.stores.operations.keys import Behind
+from durably.worker.chains import Chains
 from durably.worker.context import Context
 from durably.worker.deadlines import Deadlines
 from durably.worker.execute import AnyDefinition, Arguments, Attempt, Executor, back_off, overdue, readable_options
@@ -42,16 +44,19 @@ class Running:
         chance: random.Random,
         noted: Callable[[Context], None],
         may_start: Callable[[], bool],
+        may_follow: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._definitions = definitions
         self._reporter = reporter
         self._noted = noted
         self._may_start = may_start
+        self._may_follow = may_follow
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(engine, concurrency, chance)
         self._deadlines: Deadlines[Attempt] = Deadlines(self._loop, self._expire)
         self._claimed: deque[tuple[Task, int]] = deque()
+        self.chains = Chains()
         self._beginning = False
         self._attempts: dict[Attempt, None] = {}
         self._strikes: dict[str, int] = {}
@@ -66,10 +71,13 @@ class Running:
     @property
     def ids(self) -> set[str]:
         """The tasks in flight."""
-        return {attempt.task.id for attempt in self._attempts} | {task.id for task, _ in self._claimed}
+        begun = {attempt.task.id for attempt in self._attempts}
+        return begun | {task.id for task, _ in self._claimed} | {*self.chains.waiting()}
 
-    def start(self, tasks: Sequence[Task], now: int) -> None:
+    def start(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
         """Begin an attempt of each of them: the first ones now, the others a few at a time."""
+        if behind:
+            self.chains.begin(tasks, behind, now, self._loop.time())
         self._claimed.extend([(task, now) for task in tasks])
         if not self._beginning:
             self._begin_some()
@@ -92,8 +100,30 @@ class Running:
 
     def _refuse(self, report: Report) -> None:
         """Report a task whose attempt does not begin."""
+        self._break(report.task)
         self._reporter.add(report)
         self.freed.set()
+
+    def _break(self, task: Task) -> None:
+        """Nobody follows this one."""
+        chain = self.chains.get(task.id) if self.chains else None
+        if chain is not None:
+            self.chains.drop(chain)
+
+    def _follow(self, task: Task, *, succeeded: bool) -> None:
+        """Begin with whoever is next behind this task."""
+        chain = self.chains.get(task.id)
+        if chain is None:
+            return
+        if not (succeeded and self._may_follow() and self._may_start()):
+            self.chains.drop(chain)
+            return
+        following = chain.next()
+        if following is not None:
+            self._claimed.appendleft((following, chain.now(self._loop.time())))
+            if not self._beginning:
+                self._beginning = True
+                self._loop.call_soon(self._begin_some)
 
     def _try(self, task: Task, now: int) -> None:
         """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
@@ -107,6 +137,9 @@ class Running:
         definition = self._definitions.get(task.name)
         if definition is None:
             self._put_back(task)
+            return
+        if task.cancel is not None:
+            self._refuse(Report(task, lifecycle.stop, "cancelled"))
             return
         if overdue(task, now):
             self._refuse(Report(task, lifecycle.expire, "expired"))
@@ -133,6 +166,7 @@ class Running:
         """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
         if not reasons:
             return
+        self.chains.cancel(reasons)
         for attempt in self._attempts:
             reason = reasons.get(attempt.task.id)
             if reason is not None and attempt.context.cancel_reason is None:
@@ -142,6 +176,7 @@ class Running:
     def abandon(self) -> None:
         """The session is lost: whatever runs belongs to others now, and nothing is reported."""
         self._claimed.clear()
+        self.chains.clear()
         for attempt in list(self._attempts):
             attempt.finished = True
             attempt.context.ask_to_stop("this worker lost its session")
@@ -173,6 +208,7 @@ class Running:
 
     async def _work(self, attempt: Attempt, arguments: Arguments) -> None:
         """Run the handler to its end, then report, unless its outcome is already known."""
+        succeeded = False
         try:
             try:
                 if attempt.interrupted is not None:
@@ -183,11 +219,14 @@ class Running:
                 report = self._raised(attempt, error)
             else:
                 report = self._returned(attempt, value)
+            succeeded = report is not None and report.kind == "completed" and not attempt.finished
             if not attempt.finished and report is not None:
                 self._reporter.add(report)
         finally:
             attempt.finished = True
             del self._attempts[attempt]
+            if self.chains:
+                self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:
                 self._deadlines.disarm(attempt.armed, attempt)
             if self.stuck and attempt in self.stuck:
@@ -236,6 +275,7 @@ class Running:
     def _let_go(self, attempt: Attempt) -> None:
         if not attempt.finished:
             attempt.finished = True
+            self._break(attempt.task)
             self._reporter.add(self._released(attempt))
 
     def _expire(self, what: Attempt) -> None:
@@ -248,6 +288,7 @@ class Running:
             return
         what.finished = True
         what.interrupted = "timeout"
+        self._break(what.task)
         what.context.ask_to_stop("timed out")
         self.stuck.add(what)
         ran = self._loop.time() - what.started

@@ -18,6 +18,7 @@ from durably.errors import DurablyError
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
+from durably.stores.operations.keys import Went
 from durably.stores.operations.sweep import cancelled
 from durably.stores.protocol import Wakeups
 from durably.worker.claims import Claims
@@ -74,7 +75,7 @@ class Worker:
         self._make_heartbeat = given.heartbeat
         self._make_wakeups = given.wakeups
         self._stopping = asyncio.Event()
-        self._claims = Claims(engine.store, options.queues, given.chance)
+        self._claims = Claims(engine.store, options.queues, given.chance, options.ahead)
         self._told_stuck = False
         self._alone_from = 0.0
         self._hungry = False
@@ -120,7 +121,7 @@ class Worker:
             found = await self._store.arun(claim(self._current.id, self._options.queues, room))
             if not found.tasks and found.alone_waiting:
                 found = await self._store.arun(claim(self._current.id, self._options.queues, 1, alone=True))
-            self._running.start(found.tasks, found.now)
+            self._running.start(found.tasks, found.now, {})
             await self._running.emptied()
             await self._flush_progress()
             return len(found.tasks)
@@ -141,6 +142,8 @@ class Worker:
             lambda: self._current.id,
             self._spare,
             self._go_on,
+            lambda: self._running.chains,
+            self._options.ahead,
         )
         self._reporter = Reporter(
             self._relay.commit,
@@ -149,6 +152,7 @@ class Worker:
             max(2000, 2 * self._options.concurrency),
             self._nudged,
             lambda: self._running.freed.set(),
+            lambda task: task.key is not None and not self._running.chains.goes_on(task.id),
         )
         self._running = Running(
             self._engine,
@@ -158,6 +162,7 @@ class Worker:
             self._chance,
             self._noted,
             lambda: self._current.may_start(self._now()),
+            lambda: not self._interrupted,
         )
         self._loop = asyncio.get_running_loop()
         self._tenure = Tenure(
@@ -245,7 +250,7 @@ class Worker:
             if found.tasks:
                 empty = 0
                 found_since += len(found.tasks)
-                self._running.start(found.tasks, found.now)
+                self._running.start(found.tasks, found.now, found.behind)
                 await self._claims.wake_up(self._current)
             if found.alone_waiting and (not len(self._running) or self._now() >= self._alone_from):
                 await self._run_alone()
@@ -280,7 +285,7 @@ class Worker:
     @property
     def _free(self) -> int:
         """Slots that nobody has, and that no key is about to go on in."""
-        promised = self._reporter.keyed if self._hungry and self._relay.pays else 0
+        promised = len(self._reporter.freeing) if self._hungry and self._relay.pays else 0
         return self._options.concurrency - len(self._running) - promised
 
     @property
@@ -296,13 +301,14 @@ class Worker:
         wanted = self._hungry and not self._interrupted and self._may_claim
         return max(self._free, 0) if wanted else None
 
-    def _go_on(self, tasks: list[Task], now: int) -> None:
+    def _go_on(self, went: Went) -> None:
         """Begin what a commit has leased, unless that came too late."""
+        tasks = went.tasks
         mine = [task for task in tasks if task.session == self._current.id and not self._tenure.lost.is_set()]
         if self._stopping.is_set():
             self._give_back(mine)
         elif mine:
-            self._running.start(mine, now)
+            self._running.start(mine, went.now, went.behind)
 
     def _too_stuck(self) -> None:
         if self._told_stuck:
@@ -371,7 +377,7 @@ class Worker:
         if found is None or not found.tasks:
             await self._wakeups.wait(LINGER * 10)
             return
-        self._running.start(found.tasks, found.now)
+        self._running.start(found.tasks, found.now, {})
         while not await self._emptied(ALONE_CHECK) and not self._interrupted:
             pass
 

@@ -14,7 +14,19 @@ from durably.core.task import Scope, Task, restore
 from durably.stores.operations.commit import settle_cancel_requests
 from durably.stores.operations.desk import Desk, Lane
 from durably.stores.operations.gatekeeper import lock_gates, settle_gates
-from durably.stores.operations.keys import Key, Returned, as_head, drop_keys, lease_keys, refused, return_keys
+from durably.stores.operations.keys import (
+    Behind,
+    Key,
+    Returned,
+    admit,
+    as_head,
+    drop_keys,
+    followers_of,
+    lease_keys,
+    read_heads,
+    refused,
+    return_keys,
+)
 from durably.stores.operations.lines import Head, claim_lines, line_heads
 from durably.stores.statement import Queries, Steps, operation
 
@@ -35,6 +47,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     again_in: int | None = None
     """When a shut gate may open again: a claim before that would find what this one found."""
     floors: dict[Range, int] = {}
+    behind: Behind = {}
+    """Who follows the heads of keys, for a worker that runs ahead."""
     plain: bool = False
     """Whether it met nothing but plain tasks in open queues."""
 
@@ -58,8 +72,9 @@ def claim(
     *,
     floors: dict[Range, int] | None = None,
     alone: bool = False,
+    ahead: int = 1,
 ) -> Steps[Claim]:
-    """Lease up to `room` tasks for a live session.
+    """Lease up to `room` tasks for a live session; of each key up to `ahead`, which count as one.
 
     With `alone`, only tasks on their last crash life are taken, which must run with nothing beside them.
     """
@@ -70,7 +85,7 @@ def claim(
     if cancels:
         yield from settle_cancel_requests(q)
     if marked:
-        yield q("admit", ADMIT_BATCH)
+        yield from admit(q, ADMIT_BATCH)
         keys_ready = gates_ready = True
     lanes = _lanes(queues, settings)
     groups: list[tuple[str, str, bool]] = []
@@ -81,7 +96,7 @@ def claim(
         groups = [(queue, gate, is_line) for queue, gate, is_line in groups if queue in lanes]
     names = {f"q:{lane.queue}" for lane in lanes.values() if lane.limited} | {f"g:{gate}" for _, gate, _ in groups}
     keeper = yield from lock_gates(q, sorted(names), now, room)
-    desk = Desk(session, lanes, groups, keeper, alone, bool(alone_waiting), now)
+    desk = Desk(session, lanes, groups, keeper, alone, bool(alone_waiting), now, ahead)
     taken: list[Task] = []
     moved: dict[Range, int] = {}
     # What was counted may not be there for the taking; then the room that is left goes to whoever can use it.
@@ -107,7 +122,7 @@ def claim(
     taken.sort(key=lambda task: (-task.priority, task.ready_at, task.seq))
     only_plain = not (marked or cancels or keys_ready or gates_ready or alone_waiting or settings)
     trailing = {place: min(ready_at, now - FLOOR_MARGIN) for place, ready_at in moved.items()}
-    return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing, only_plain)
+    return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing, desk.behind, only_plain)
 
 
 def _lanes(queues: Sequence[str], settings: str | None) -> dict[str, Lane]:
@@ -154,25 +169,42 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
     )
     if not picked:
         return []
-    rows = yield q("heads", [queue for queue, _ in picked], [key for _, key in picked])
     taken: list[Task] = []
+    behind: Behind = {}
     back: list[Returned] = []
     gone: list[Key] = []
-    for queue, key, token, early, *columns in rows:
-        if columns[0] is None:
+    for (queue, key), token, waiting in (yield from read_heads(q, picked, desk.ahead)):
+        if not waiting:
             gone.append((queue, key))
             continue
-        task = restore(tuple(columns))
+        (task, early), *others = waiting
         wait = 0 if early else _refused(desk, task)
         if wait is None:
-            taken.append(desk.admitted(as_head(task, desk.session, token, desk.now)))
+            head = as_head(task, desk.session, token, desk.now)
+            taken.append(desk.admitted(head))
+            if followers := followers_of(head, others, lambda one: _may_follow(desk, one)):
+                behind[head.id] = followers
         else:
             held = wait > 0 and (task.gate is not None or desk.lanes[queue].limited)
             back.append(refused(queue, key, task, wait, held=held))
     yield from drop_keys(q, gone)
     yield from return_keys(q, back)
-    yield from lease_keys(q, taken)
+    yield from lease_keys(q, taken, behind)
+    desk.behind.update(behind)
     return taken
+
+
+def _may_follow(desk: Desk, task: Task) -> bool:
+    """Whether a claim would have no questions about this one when its turn comes."""
+    lane = desk.lanes[task.queue]
+    return (
+        not lane.limited
+        and task.created_at <= lane.cutoff
+        and task.gate is None
+        and not task.alone
+        and not desk.alone
+        and task.unique_scope != Scope.WAITING
+    )
 
 
 def _refused(desk: Desk, task: Task) -> int | None:

@@ -8,9 +8,9 @@ import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.lifecycle import cancel
-from durably.core.task import Draft, Scope, State
+from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
-from durably.stores.operations.keys import Onward, Went, give_back_keys, holds, lock_keys, through_key
+from durably.stores.operations.keys import Onward, Went, give_back_keys, in_turn, let_go, lock_keys, through_key
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Steps, operation
 
@@ -44,12 +44,15 @@ def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
 def _is_plain_success(change: Change) -> bool:
     """Whether the task is done and nothing hangs on it: no key, no limit, no unique key, no successor."""
     task = change.task
+    return task.key is None and task.gate is None and not task.limited and _is_simple_success(change)
+
+
+def _is_simple_success(change: Change) -> bool:
+    """Whether nothing else follows from it: no failed attempt, no unique key, no successor."""
     return (
         change.state is State.DONE
-        and task.key is None
-        and task.gate is None
-        and not task.limited
-        and task.unique_scope is None
+        and change.task.unique_scope is None
+        and change.attempt is None
         and not change.spawned
     )
 
@@ -95,9 +98,14 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
     gates = yield from _lock_gates(q, changes)
     keyed = [change for change in changes if through_key(change.task)]
     held = yield from lock_keys(q, keyed)
-    wanted = [change for change in changes if not through_key(change.task) or holds(change.task, held)]
+    wanted = [change for change in changes if not through_key(change.task)] if len(keyed) < len(changes) else []
+    if keyed:
+        wanted += yield from in_turn(q, keyed, held)
     applied = yield from _write(q, wanted)
     landed = [change for change in wanted if change.task.id in applied]
+    left_behind = let_go(landed, held, onward)
+    if left_behind:
+        landed += yield from _end_flagged(q, left_behind)
     went = None
     if keyed:
         went = yield from give_back_keys(q, [change for change in landed if through_key(change.task)], held, onward)
@@ -105,6 +113,14 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
     if gates and landed:
         yield from _give_back_permits(q, landed, gates)
     return Committed((yield from _verdicts(q, changes, applied)), went)
+
+
+def _end_flagged(q: Queries, ids: list[str]) -> Steps[list[Change]]:
+    """Of tasks that counted as leased and wait again, those that were asked to stop do not run any more."""
+    rows = yield q("flagged", ids)
+    changes = [cancel(task, task.cancel or "") for task in map(restore, rows)]
+    applied = (yield from _write(q, changes)) if changes else set()
+    return [change for change in changes if change.task.id in applied]
 
 
 def _verdicts(q: Queries, changes: Sequence[Change], applied: set[str]) -> Steps[list[Verdict]]:
@@ -169,6 +185,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
 
 def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
     """What a landed change brings with it: attempts, spawned tasks, freed unique keys."""
+    changes = [change for change in changes if not _is_simple_success(change)]
     noted = [change for change in changes if change.attempt is not None]
     if noted:
         rows = [(c.task.id, c.attempt) for c in noted if c.attempt is not None]

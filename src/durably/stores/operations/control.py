@@ -9,6 +9,7 @@ from durably.core.lifecycle import resume, skip
 from durably.core.task import DEFAULT_PRIORITY, Task, restore
 from durably.errors import NotAllowed, UnknownTask
 from durably.stores.operations.commit import apply
+from durably.stores.operations.keys import drop_keys
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Queries, Steps, operation
 
@@ -88,10 +89,10 @@ def pause_key(q: Queries, queue: str, key: str, reason: str) -> Steps[bool]:
     """Stop a key before its next task; False when it has none waiting, or one is running."""
     # What was accepted but not yet admitted has no row; under its lock, what waits cannot go before it is paused.
     yield q.each("ensure_keys", [queue], [key], [DEFAULT_PRIORITY], [False], [None])
-    [(*_, state, _, _)] = yield q("lock_keys", [queue], [key])
+    [(_, _, state, *_)] = yield q("lock_keys", [queue], [key])
     [(_, _, first, *_)] = yield q("next_heads", [queue], [key])
     if first is None and state != "leased":
-        yield q.each("drop_keys", [queue], [key])
+        yield from drop_keys(q, [(queue, key)])
         return False
     rows = yield q("pause_key", queue, key, reason)
     return bool(rows)

@@ -8,6 +8,7 @@ import msgspec
 
 from durably.core.task import Task
 from durably.stores.operations.gatekeeper import Gatekeeper
+from durably.stores.operations.keys import Behind
 
 PRIORITIES = range(9, -1, -1)
 
@@ -34,6 +35,10 @@ class Desk(msgspec.Struct, frozen=True, gc=False):
     lonely: bool
     """Whether a task on its last crash life waits, which a claim takes only with `alone`, and then nothing else."""
     now: int
+    ahead: int = 1
+    """How many tasks of a key are taken at once."""
+    behind: Behind = msgspec.field(default_factory=dict)
+    """The followers of the heads that were taken."""
 
     def queue_left(self, lane: Lane, room: int) -> int:
         """How many more tasks may come from this queue."""

@@ -70,25 +70,33 @@ UPDATE durably.tasks t
 RETURNING {task}
 
 -- :admit
--- Turn markers into key rows and lines. An existing row is updated, not just noticed: whoever is about to delete it
--- as empty is thereby waited for. Whoever left a marker may be gone: a new row is one that every claim looks at, and then
--- corrects.
+-- Take markers: the lines are made at once, the keys are answered.
 WITH gone AS (
     DELETE FROM durably.turns
      WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.turns ORDER BY seq LIMIT ?1::int FOR UPDATE SKIP LOCKED))
     RETURNING seq, queue, key, gate, priority, alone, ready_at
-), keyed AS (
-    INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
-    SELECT DISTINCT ON (queue, key) queue, key, 'ready', ready_at, priority, false, gate
-      FROM gone WHERE key IS NOT NULL ORDER BY queue, key, seq
-        ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
 ), lined AS (
     INSERT INTO durably.lines (queue, gate, ready_at)
     SELECT queue, gate, min(ready_at) FROM gone WHERE key IS NULL AND gate IS NOT NULL
      GROUP BY queue, gate ORDER BY queue, gate
         ON CONFLICT (queue, gate) DO UPDATE SET gate = EXCLUDED.gate
 )
-SELECT count(*) FROM gone
+SELECT DISTINCT ON (queue, key) queue, key, ready_at, priority, gate
+  FROM gone WHERE key IS NOT NULL ORDER BY queue, key, seq
+
+-- :share_keys
+-- Those of the keys that have a row. Whoever is about to delete one as empty is waited for, or waits and looks again.
+SELECT k.queue, k.key
+  FROM (SELECT * FROM unnest(?1::text[], ?2::text[]) AS n(queue, key) ORDER BY queue, key) d
+ CROSS JOIN LATERAL (SELECT queue, key FROM durably.keys WHERE queue = d.queue AND key = d.key FOR KEY SHARE) k
+
+-- :make_keys
+-- Whoever left a marker may be gone: the row is one that every claim looks at, and then corrects.
+INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
+SELECT queue, key, 'ready', ready_at, priority, false, gate
+  FROM unnest(?1::text[], ?2::text[], ?3::bigint[], ?4::int[], ?5::text[]) AS d(queue, key, ready_at, priority, gate)
+ ORDER BY queue, key
+    ON CONFLICT DO NOTHING
 
 -- :claim_ready
 -- Lease what has been ready longest, range by range. The token is drawn after the rows are locked.
@@ -154,17 +162,17 @@ SELECT f.queue, f.key
          WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
            AND ready_at <= (SELECT durably.now()) AND alone = ?4::boolean
            AND (gate IS NULL OR gate = ANY(?5::text[]))
-         ORDER BY ready_at LIMIT ?3::int FOR UPDATE SKIP LOCKED) f
+         ORDER BY ready_at LIMIT ?3::int FOR NO KEY UPDATE SKIP LOCKED) f
  LIMIT ?3::int
 
 -- :heads
--- The next task of each leased key, with the token for this claim; nulls where nothing waits any more.
+-- The next task of each leased key and those behind it, with the token for this claim; nulls where nothing waits.
 SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELECT durably.now()), {task}
   FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
   LEFT JOIN LATERAL (
         SELECT * FROM durably.tasks t
          WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
-         ORDER BY t.seq LIMIT 1) t ON true
+         ORDER BY t.seq LIMIT ?3::int) t ON true
 
 -- :others
 -- The time; whether these queues are open, with nobody before whom a claim must do something else; and how many wait.
@@ -183,11 +191,33 @@ SELECT durably.now(),
 
 -- :lease_keys
 UPDATE durably.keys k
-   SET state = 'leased', held = false, head = d.head::uuid, token = d.token, started_at = d.now, session = d.session
-  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[], ?6::text[])
-        AS d(queue, key, head, token, now, session)
+   SET state = 'leased', held = false, head = d.head::uuid, followers = d.followers, token = d.token,
+       started_at = d.now, session = d.session
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[])
+        AS d(queue, key, head, followers, token, now, session)
  CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
  WHERE k.ctid = f.row
+
+-- :advance_keys
+-- The worker goes on with those behind the head; whatever the head was counted for, the next one is.
+WITH moved AS (
+    UPDATE durably.keys k
+       SET head = d.head::uuid, followers = d.followers
+      FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[]) AS d(queue, key, head, followers)
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
+     WHERE k.ctid = f.row
+)
+UPDATE durably.permits p
+   SET task = d.head::uuid
+  FROM unnest(?3::text[], ?5::text[]) AS d(head, was)
+ CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.permits WHERE task = d.was::uuid OFFSET 0) f
+ WHERE p.ctid = f.row
+
+-- :versions
+SELECT id::text, version FROM durably.tasks WHERE id = ANY(?1::text[]::uuid[])
+
+-- :flagged
+SELECT {task} FROM durably.tasks t WHERE t.id = ANY(?1::text[]::uuid[]) AND t.cancel IS NOT NULL
 
 -- :ensure_keys
 -- Make sure that these keys have rows, and lock them: a task that waits in a key can be changed only under that lock.
@@ -195,12 +225,12 @@ INSERT INTO durably.keys (queue, key, state, ready_at, priority, alone, gate)
 SELECT queue, key, 'ready', (SELECT durably.now()), priority, alone, gate
   FROM unnest(?1::text[], ?2::text[], ?3::int[], ?4::boolean[], ?5::text[]) AS d(queue, key, priority, alone, gate)
  ORDER BY queue, key
-    ON CONFLICT (queue, key) DO UPDATE SET key = EXCLUDED.key
+    ON CONFLICT (queue, key) DO UPDATE SET state = keys.state
 
 -- :lock_keys
-SELECT k.queue, k.key, k.state, k.token, k.head::text
+SELECT k.queue, k.key, k.state, k.token, k.head::text, k.followers
   FROM (SELECT * FROM unnest(?1::text[], ?2::text[]) AS n(queue, key) ORDER BY queue, key) d
- CROSS JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = d.queue AND key = d.key FOR UPDATE) k
+ CROSS JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = d.queue AND key = d.key FOR NO KEY UPDATE) k
 
 -- :next_heads
 -- What a key row must say about the task that would be its next head; nulls where nothing waits.
@@ -215,13 +245,19 @@ SELECT k.queue, k.key, t.id::text, t.priority, t.alone, t.gate, t.ready_at
 -- A key waits as long as its next head must. One that pauses remembers which task it waits for.
 UPDATE durably.keys k
    SET state = d.state, ready_at = greatest((SELECT durably.now()) + d.due_in, d.ready_at), priority = d.priority,
-       alone = d.alone, gate = d.gate, held = d.held, reason = d.reason, head = d.head::uuid, session = NULL,
-       started_at = NULL
+       alone = d.alone, gate = d.gate, held = d.held, reason = d.reason, head = d.head::uuid, followers = NULL,
+       session = NULL, started_at = NULL
   FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bigint[], ?5::bigint[], ?6::int[], ?7::boolean[], ?8::text[],
               ?9::boolean[], ?10::text[], ?11::text[])
         AS d(queue, key, state, due_in, ready_at, priority, alone, gate, held, reason, head)
  CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
  WHERE k.ctid = f.row
+
+-- :lock_empty_keys
+-- Whoever admits a task of one of them has not seen that it goes: it is waited for.
+SELECT k.queue
+  FROM (SELECT * FROM unnest(?1::text[], ?2::text[]) AS n(queue, key) ORDER BY queue, key) d
+ CROSS JOIN LATERAL (SELECT queue FROM durably.keys WHERE queue = d.queue AND key = d.key FOR UPDATE) k
 
 -- :drop_keys
 DELETE FROM durably.keys k

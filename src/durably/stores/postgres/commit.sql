@@ -137,7 +137,7 @@ UPDATE durably.tasks t
    SET progress = coalesce(?3::text, progress), details = coalesce(?4::bytea, details)
  WHERE t.id = ?1::text::uuid
    AND (t.state = 'leased' AND t.token = ?2::bigint
-        OR (SELECT k.state = 'leased' AND k.head = t.id AND k.token = ?2::bigint
+        OR (SELECT {leased} AND k.token = ?2::bigint
               FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key))
 RETURNING true
 

@@ -4,7 +4,7 @@
 SELECT {live}
   FROM durably.tasks t
   LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
-    ON k.head = t.id AND k.state = 'leased'
+    ON {leased}
  WHERE t.id = ANY(?1::text[]::uuid[])
 
 -- :ended
@@ -22,7 +22,7 @@ SELECT task::text, attempt, outcome, kind, message, trace, session, token, start
 -- Newest first; every filter may be null.
 SELECT {live}
   FROM durably.tasks t
-  LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
  WHERE (?1::text IS NULL OR CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END = ?1::text)
    AND (?2::text IS NULL OR t.queue = ?2::text)
    AND (?3::text IS NULL OR t.name = ?3::text)
@@ -54,7 +54,7 @@ SELECT id FROM (SELECT id::text FROM durably.tasks WHERE id::text LIKE ?1::text 
 SELECT queue, state, count(*)
   FROM (SELECT t.queue, CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END AS state
           FROM durably.tasks t
-          LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+          LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
          UNION ALL
         SELECT queue, state FROM durably.history) every
  GROUP BY queue, state
@@ -77,7 +77,7 @@ SELECT k.queue, k.key, k.state, k.ready_at, k.priority, k.session, k.token, k.he
 SELECT {live}
   FROM durably.tasks t
   LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
-    ON k.head = t.id AND k.state = 'leased'
+    ON {leased}
  WHERE t.state = 'blocked' AND t.queue = ?1::text AND t.key = ?2::text
  ORDER BY t.seq LIMIT ?3::int
 

@@ -37,6 +37,7 @@ def dialect(schema: str) -> Dialect:
             "task": task_columns("::text"),
             "live": live_columns("::text", "::int"),
             "ended": ended_columns("::text", "false"),
+            "leased": "k.state = 'leased' AND (k.head = t.id OR strpos(k.followers, t.id::text) > 0)",
         },
         numbered=True,
         schema=schema,

@@ -97,7 +97,7 @@ SELECT id::text, queue, CASE WHEN EXISTS (SELECT 1 FROM durably.sleepers s WHERE
 SELECT {live}
   FROM durably.tasks t
   LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
-    ON k.head = t.id AND k.state = 'leased'
+    ON {leased}
  WHERE t.expires_at <= (SELECT durably.now()) AND t.state <> 'leased' AND k.head IS NULL
    AND NOT t.id = ANY(?2::text[]::uuid[])
  ORDER BY t.expires_at LIMIT ?1::int

@@ -97,9 +97,9 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
        (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'), t.ready_at > :now, {task}
   FROM json_each(?1) k
   LEFT JOIN durably_tasks t
-    ON t.seq = (SELECT f.seq FROM durably_tasks f
+    ON t.seq IN (SELECT f.seq FROM durably_tasks f
                  WHERE f.state = 'blocked' AND f.queue = k.value AND f.key = json_extract(?2, '$[' || k.key || ']')
-                 ORDER BY f.seq LIMIT 1)
+                 ORDER BY f.seq LIMIT ?3)
 
 -- :others
 SELECT :now,
@@ -116,15 +116,26 @@ SELECT :now,
                                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?3))
 
 -- :lease_keys
-UPDATE durably_keys SET state = 'leased', held = 0, head = ?3, token = ?4, started_at = ?5, session = ?6
+UPDATE durably_keys
+   SET state = 'leased', held = 0, head = ?3, followers = ?4, token = ?5, started_at = ?6, session = ?7
  WHERE queue = ?1 AND key = ?2
+
+-- :advance_keys
+UPDATE durably_keys SET head = ?3, followers = ?4 WHERE queue = ?1 AND key = ?2;
+UPDATE durably_permits SET task = ?3 WHERE task = ?5
+
+-- :versions
+SELECT id, version FROM durably_tasks WHERE id IN (SELECT value FROM json_each(?1))
+
+-- :flagged
+SELECT {task} FROM durably_tasks t WHERE t.id IN (SELECT value FROM json_each(?1)) AND t.cancel IS NOT NULL
 
 -- :ensure_keys
 INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone, gate)
 VALUES (?1, ?2, 'ready', :now, ?3, ?4, ?5)
 
 -- :lock_keys
-SELECT k.queue, k.key, k.state, k.token, k.head
+SELECT k.queue, k.key, k.state, k.token, k.head, k.followers
   FROM json_each(?1) r
  CROSS JOIN durably_keys k
  WHERE k.queue = r.value AND k.key = json_extract(?2, '$[' || r.key || ']')
@@ -140,7 +151,7 @@ SELECT k.value, json_extract(?2, '$[' || k.key || ']'), t.id, t.priority, t.alon
 -- :return_keys
 UPDATE durably_keys
    SET state = ?3, ready_at = max(:now + ?4, ?5), priority = ?6, alone = ?7, gate = ?8, held = ?9, reason = ?10,
-       head = ?11, session = NULL, started_at = NULL
+       head = ?11, followers = NULL, session = NULL, started_at = NULL
  WHERE queue = ?1 AND key = ?2
 
 -- :drop_keys

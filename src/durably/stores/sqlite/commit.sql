@@ -84,7 +84,7 @@ UPDATE durably_tasks AS t
  WHERE id = ?1
    AND (state = 'leased' AND token = ?2
         OR EXISTS (SELECT 1 FROM durably_keys k
-                    WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased' AND k.head = t.id
+                    WHERE k.queue = t.queue AND k.key = t.key AND {leased}
                       AND k.token = ?2))
 RETURNING 1
 

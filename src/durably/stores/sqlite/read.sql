@@ -3,7 +3,7 @@
 -- :live
 SELECT {live}
   FROM durably_tasks t
-  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
  WHERE t.id IN (SELECT value FROM json_each(?1))
 
 -- :ended
@@ -21,7 +21,7 @@ SELECT task, attempt, outcome, kind, message, trace, session, token, started_at,
 -- Newest first; every filter may be null.
 SELECT {live}
   FROM durably_tasks t
-  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
  WHERE (?1 IS NULL OR CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END = ?1)
    AND (?2 IS NULL OR t.queue = ?2)
    AND (?3 IS NULL OR t.name = ?3)
@@ -55,7 +55,7 @@ SELECT id FROM (SELECT id FROM durably_tasks WHERE id LIKE ?1 || '%'
 SELECT queue, state, count(*)
   FROM (SELECT t.queue, CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END AS state
           FROM durably_tasks t
-          LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+          LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
          UNION ALL
         SELECT queue, state FROM durably_history) every
  GROUP BY queue, state
@@ -77,7 +77,7 @@ SELECT k.queue, k.key, k.state, k.ready_at, k.priority, k.session, k.token, k.he
 -- :key_tasks
 SELECT {live}
   FROM durably_tasks t
-  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
  WHERE t.state = 'blocked' AND t.queue = ?1 AND t.key = ?2
  ORDER BY t.seq LIMIT ?3
 

@@ -33,6 +33,7 @@ DIALECT = Dialect(
         "task": task_columns(""),
         "live": live_columns("", ""),
         "ended": ended_columns("", "0"),
+        "leased": "k.state = 'leased' AND (k.head = t.id OR instr(k.followers, t.id) > 0)",
     },
     numbered=False,
 )
@@ -186,7 +187,7 @@ class SqliteStore:
         """Run a statement in a transaction of its own; a lone call is one by itself."""
         calls = plain_calls(statement, self.clock.now())
         if len(calls) == 1:
-            return connection.execute(*calls[0]).fetchall()
+            return _executed(connection, calls)
         with _transaction(connection):
             return _executed(connection, calls)
 

@@ -67,7 +67,7 @@ SELECT queue, key, gate, priority, alone, ready_at FROM durably_tasks WHERE id =
 -- :expired
 SELECT {live}
   FROM durably_tasks t
-  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND k.head = t.id AND k.state = 'leased'
+  LEFT JOIN durably_keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
  WHERE t.expires_at <= :now AND t.state <> 'leased' AND k.head IS NULL
    AND t.id NOT IN (SELECT value FROM json_each(?2))
  ORDER BY t.expires_at LIMIT ?1

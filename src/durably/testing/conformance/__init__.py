@@ -27,6 +27,7 @@ from durably.testing.conformance.queues import Queues
 from durably.testing.conformance.recovering import Recovering
 from durably.testing.conformance.retaining import Retaining
 from durably.testing.conformance.retrying import Retrying
+from durably.testing.conformance.running_ahead import RunningAhead
 from durably.testing.conformance.serving import Serving
 from durably.testing.conformance.uniqueness import Uniqueness
 from durably.testing.conformance.whying import Whying
@@ -48,6 +49,7 @@ class Suite(
     Recovering,
     Retaining,
     Retrying,
+    RunningAhead,
     Serving,
     Uniqueness,
     Whying,

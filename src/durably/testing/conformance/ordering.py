@@ -57,6 +57,13 @@ class Ordering:
         [key] = world.run(list_keys(None, None, None, 10))
         assert (key.state, key.head, key.session, key.waiting) == ("leased", head, "s", 1)
 
+    def test_a_key_whose_only_task_runs_is_not_paused_and_keeps_its_lease(self, world: World) -> None:
+        world.add(key="k")
+        [task] = world.claim(world.session())
+
+        assert not world.run(pause_key("default", "k", "by hand"))
+        world.finish(task)
+
     def test_a_failing_head_blocks_its_key_until_it_is_done(self, world: World) -> None:
         head, behind = world.add(key="k"), world.add(key="k")
         session = world.session()

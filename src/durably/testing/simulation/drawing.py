@@ -61,7 +61,8 @@ class _Drawing:
             # Tasks on which nothing hangs are most of what there is, and are treated specially.
             self._features -= {"keyed", "limited", "unique", "spawning"}
         # Many tasks of a few keys: then a worker goes on from one to the next.
-        self._queuing = random.Random(f"queuing {seed}").random() < 0.15
+        self._ahead = random.Random(f"ahead {seed}")
+        self._queuing = self._ahead.random() < 0.15
         if self._queuing:
             self._features = (self._features | {"keyed"}) - {"limited", "delayed"}
         self._killers = self._maybe(0.4)
@@ -122,6 +123,7 @@ class _Drawing:
                 grace=self._chance.choice((0.5, 3.0)),
                 knows_rare=index == 0 or self._maybe(0.5),
                 old="old code" in self._features and self._maybe(0.5),
+                ahead=self._ahead.choice((1, 1, 2, 10)),
             )
             for index in range(self._size)
         )

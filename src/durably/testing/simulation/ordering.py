@@ -45,9 +45,18 @@ class Ordering:
                 continue
             for row in commit.after.tasks.values():
                 ahead = self._arrivals.get(row.id, 0) < self._arrivals[chosen.id]
-                if row.turn == chosen.turn and row.state == "blocked" and row.id != chosen.id and ahead:
+                if row.turn != chosen.turn or row.state != "blocked" or row.id == chosen.id or not ahead:
+                    continue
+                if not self._runs_before(commit, row.id, chosen.id):
                     called = self._trace.called
                     yield f"{called(chosen.id)} was claimed before {called(row.id)}, which is ahead of it in its key"
+
+    def _runs_before(self, commit: Commit, one: str, other: str) -> bool:
+        """Whether both were taken at once, to be run in this order."""
+        return any(
+            one in key.leased and other in key.leased and key.leased.index(one) < key.leased.index(other)
+            for key in commit.after.keys.values()
+        )
 
     def _stranded(self, commit: Commit) -> Complaints:
         """What waits in a key or a limit group has something that will bring its turn."""
@@ -62,8 +71,9 @@ class Ordering:
             if row.key is None and (row.queue, row.gate) not in grouped:
                 yield f"{called(row.id)} waits in a limit group that nobody will look at"
         for key in after.keys.values():
-            if key.state == "leased" and key.head not in after.tasks:
-                yield f"the key {key.queue}/{key.key} is leased for {called(key.head)}, which is not there"
+            for task in key.leased:
+                if task not in after.tasks:
+                    yield f"the key {key.queue}/{key.key} is leased for {called(task)}, which is not there"
 
     def _keys(self, commit: Commit) -> Complaints:
         """A key stays paused, or waits, until a person says otherwise or the head that it waits for is gone."""
@@ -96,8 +106,9 @@ class Ordering:
             by_hand = key.state == "paused" and was is not None and was.state == "ready"
             if not waits or by_hand:
                 self._awaited.pop(place, None)
-            elif was is not None and was.state == "leased" and was.head is not None:
-                self._awaited[place] = was.head
+            elif was is not None and was.leased:
+                left = [task for task in was.leased if task in commit.after.tasks]
+                self._awaited[place] = (left or was.leased)[0]
             if waits and place in self._awaited and self._awaited[place] not in commit.after.tasks:
                 what = "paused" if key.state == "paused" else "waiting"
                 whom = self._trace.called(self._awaited[place])

@@ -137,6 +137,8 @@ class Crew(msgspec.Struct, frozen=True):
     knows_rare: bool = True
     old: bool = False
     """Whether its code is of the version before."""
+    ahead: int = 1
+    """How many tasks of a key it takes at once."""
 
 
 class Scenario(msgspec.Struct, frozen=True):

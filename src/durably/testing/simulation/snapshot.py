@@ -58,6 +58,13 @@ class KeyRow(msgspec.Struct, frozen=True):
     session: str | None
     token: int
     head: str | None
+    followers: str | None
+
+    @property
+    def leased(self) -> list[str]:
+        """The tasks that its session runs, in that order."""
+        followers = self.followers.split(",") if self.followers else []
+        return [self.head, *followers] if self.state == "leased" and self.head is not None else []
 
 
 class End(msgspec.Struct, frozen=True):
@@ -102,7 +109,7 @@ class GateRow(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A task that a session holds: by its own row, or as the head of its key."""
+    """A task that a session holds: by its own row, or in the row of its key."""
 
     task: str
     token: int
@@ -168,8 +175,9 @@ class Snapshot:
             if task.state == "leased"
         }
         for key in self.keys.values():
-            if key.state == "leased" and key.head is not None and key.head in self.tasks:
-                self.leases[key.head] = Lease(key.head, key.token, key.session, self.tasks[key.head].attempt + 1)
+            for task_id in key.leased:
+                if task_id in self.tasks:
+                    self.leases[task_id] = Lease(task_id, key.token, key.session, self.tasks[task_id].attempt + 1)
 
     @property
     def gates(self) -> dict[str, GateRow]:

@@ -74,6 +74,7 @@ class Post:
             grace=crew.grace,
             stuck_limit=max(1, crew.concurrency // 2),
             scan=crew.scan,
+            ahead=crew.ahead,
         )
         surroundings = Surroundings(
             world.source(f"chance of {name}"), functools.partial(LoopHeartbeat, process), engine.store.wakeups

@@ -4,7 +4,7 @@
 --
 -- tasks     the hot table: rows leave it when they end
 -- turns     markers: "a task of this key (or limit group) was committed"; inserted by anyone, consumed by a poll
--- keys      one row per ordering key with waiting tasks; leasing it is what runs its head
+-- keys      one row per ordering key with waiting tasks; leasing it is what runs its head, and then its followers
 -- lines     one row per (queue, limit group) with waiting tasks
 -- gates     limits: of a queue (q:NAME) or of a group (g:NAME), with their token buckets
 -- permits   which leased task uses which gate; a permit whose task is no longer leased under that token counts for nothing
@@ -154,6 +154,7 @@ CREATE TABLE durably.keys (
     session    text,
     token      bigint  NOT NULL DEFAULT 0,
     head       uuid,
+    followers  text,
     started_at bigint,
     reason     text,
     PRIMARY KEY (queue, key)

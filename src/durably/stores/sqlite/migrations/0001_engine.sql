@@ -5,7 +5,7 @@
 --
 -- tasks     the hot table: rows leave it when they end
 -- turns     markers: "a task of this key (or limit group) was committed"; inserted by anyone, consumed by a poll
--- keys      one row per ordering key with waiting tasks; leasing it is what runs its head
+-- keys      one row per ordering key with waiting tasks; leasing it is what runs its head, and then its followers
 -- lines     one row per (queue, limit group) with waiting tasks
 -- gates     limits: of a queue (q:NAME) or of a group (g:NAME), with their token buckets
 -- permits   which leased task uses which gate; a permit whose task is no longer leased under that token counts for nothing
@@ -148,6 +148,7 @@ CREATE TABLE durably_keys (
     session    TEXT,
     token      INTEGER  NOT NULL DEFAULT 0,
     head       TEXT,
+    followers  TEXT,
     started_at INTEGER,
     reason     TEXT,
     PRIMARY KEY (queue, key)
