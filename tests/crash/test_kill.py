@@ -13,6 +13,7 @@ from tests.crash.processes import Stage
 
 LEASE = 2.0
 IN_FLIGHT = 500
+MANY, SLOTS = 4_000, 20
 
 
 def test_a_killed_worker_with_500_tasks_in_flight_loses_none(
@@ -47,6 +48,25 @@ def test_a_killed_worker_with_500_tasks_in_flight_loses_none(
             f"\n{kind}: {IN_FLIGHT} tasks of a killed worker ran again {took:.2f} s after the kill "
             f"(lease {LEASE:g} s, target {LEASE + 2:g} s)"
         )
+
+
+def test_a_crash_repeats_no_more_than_was_in_flight_however_much_is_batched(stage: Stage, shop: Durably) -> None:
+    count = shop.declare(_stand_in, "count", (), {})
+    shop.migrate()
+    shop.enqueue_many(count.call(number) for number in range(MANY))
+    options = ("--lease", f"{LEASE}s", "--concurrency", str(SLOTS))
+    with stage.worker(*options) as victim:
+        stage.until(lambda: len(stage.lines()) > MANY // 4, victim)
+        victim.kill()
+        victim.wait()
+    held = _counts(shop).get("leased", 0)
+    assert _counts(shop).get("ready", 0) > 0, "it was killed in the middle"
+    with stage.worker(*options) as survivor:
+        stage.until(lambda: _counts(shop) == {"done": MANY}, survivor)
+
+    runs = Counter(line[1] for line in stage.lines())
+    assert runs.keys() == {str(number) for number in range(MANY)}
+    assert runs.total() - MANY <= held <= 2 * SLOTS
 
 
 def test_one_task_that_kills_its_process_among_99_others_is_the_only_dead_letter(stage: Stage, shop: Durably) -> None:

@@ -40,7 +40,7 @@ class Display:
         print("" if sys.stderr.isatty() else "\n", end="", flush=True, file=sys.stderr)
 
 
-def run(store: str, minutes: float, seed: int) -> tuple[str, bool]:
+def run(store: str, minutes: float, seed: int, ahead: int) -> tuple[str, bool]:
     """One store; its part of the report, and whether all was well."""
     display = Display(store, minutes)
     with tempfile.TemporaryDirectory(prefix="durably-soak-") as folder:
@@ -48,6 +48,7 @@ def run(store: str, minutes: float, seed: int) -> tuple[str, bool]:
             store,
             Path(folder),
             seed,
+            ahead=ahead,
             enough=lambda stage, rounds: rounds > 0 and time.monotonic() - display.began >= minutes * 60,
             show=display,
         )
@@ -60,13 +61,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, for each store (10)")
     parser.add_argument("--store", choices=["sqlite", "postgres", "both"], default="both", help="which store (both)")
     parser.add_argument("--seed", type=int, help="which faults in which order (some)")
+    parser.add_argument("--ahead", type=int, default=1, help="tasks of a key that a worker takes with one lease (1)")
     parser.add_argument("--report", type=Path, help="where the report goes (to the standard output only)")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     stores = ["sqlite", "postgres"] if options.store == "both" else [options.store]
     parts, well = [], True
     for store in stores:
-        part, good = run(store, options.minutes, seed)
+        part, good = run(store, options.minutes, seed, options.ahead)
         print(part)
         parts.append(part)
         well = well and good

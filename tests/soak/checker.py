@@ -19,16 +19,17 @@ DYING = ("hopeless", "exhausting", "poison")
 MOURNED = ("hopeless", "exhausting")
 
 
-def violations(lines: list[Line], snapshot: Snapshot) -> list[str]:
-    """Everything that must not be."""
-    return list(Case(lines, snapshot).complaints())
+def violations(lines: list[Line], snapshot: Snapshot, *, ahead: int = 1) -> list[str]:
+    """Everything that must not be; `ahead` is how many tasks of a key a worker takes with one lease."""
+    return list(Case(lines, snapshot, ahead).complaints())
 
 
 class Case:
     """The evidence, sorted."""
 
-    def __init__(self, lines: list[Line], snapshot: Snapshot) -> None:
+    def __init__(self, lines: list[Line], snapshot: Snapshot, ahead: int) -> None:
         self._store = snapshot
+        self._ahead = ahead
         self._rows = {row.id: row for row in snapshot.rows}
         self._by_label: dict[str, list[Row]] = {}
         for row in snapshot.rows:
@@ -117,6 +118,8 @@ class Case:
 
         The end is that of the attempt that the store recorded: a zombie may have gone on for longer, and is excluded by
         its token. What a producer was not sure of overlapped with what came next, and has no place in the order.
+        Whoever runs ahead may have begun the second under an earlier token, after an attempt of the first that got
+        lost.
         """
         lines: dict[str, list[Row]] = {}
         sure = {line.task for line in self._accepted}
@@ -128,6 +131,8 @@ class Case:
             for before, after in pairwise(rows):
                 end = self._end_of(before)
                 begun = self._began.get(after.id, [])
+                if self._ahead > 1:
+                    begun = [line for line in begun if line.token >= before.token]
                 if end is None or not begun:
                     continue
                 if begun[0].at < end.at:
@@ -169,6 +174,9 @@ class Case:
 
     def _attempts(self, row: Row) -> Complaints:
         begun = self._began.get(row.id, [])
+        if self._ahead > 1 and row.key is not None:
+            # What followed a head that was lost was not charged, and counts as the same attempt when it runs again.
+            begun = list({line.attempt: line for line in sorted(begun, key=lambda line: line.token)}.values())
         numbers = [line.attempt for line in begun]
         if len(set(numbers)) < len(numbers):
             yield f"{called(row)} began the same attempt twice: {numbers}"

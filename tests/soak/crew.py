@@ -45,8 +45,9 @@ class Member:
 class Crew:
     """So many workers and producers, at any time."""
 
-    def __init__(self, store: str, folder: Path, seed: int, *, workers: int, producers: int) -> None:
+    def __init__(self, store: str, folder: Path, seed: int, *, workers: int, producers: int, ahead: int) -> None:
         self._folder = folder
+        self._ahead = ahead
         self._seed = seed
         self._environment = os.environ | {"SOAK_STORE": store, "SOAK_LEDGER": str(folder / "ledger")}
         self._wanted = {"worker": workers, "producer": producers}
@@ -104,6 +105,7 @@ class Crew:
         if role == "worker":
             command = ["-m", "durably", "worker", "tests.soak.app:app", "--no-parent", "--log-text"]
             command += ["--log-level", "warning", "--lease", f"{LEASE}s", "--concurrency", "64", "--poll", "250ms"]
+            command += ["--ahead", str(self._ahead)]
         else:
             command = ["-m", "tests.soak.producer", f"{chr(ord('a') + slot)}{number}", str(self._seed)]
         with open(self._folder / f"{role}-{slot}.log", "ab") as log:

@@ -25,6 +25,7 @@ def soak(
     folder: Path,
     seed: int,
     *,
+    ahead: int = 1,
     enough: Callable[[Stage, int], bool],
     show: Show = lambda stage, faults: None,
 ) -> Report:
@@ -32,7 +33,7 @@ def soak(
     (folder / "ledger").mkdir()
     began = time.monotonic()
     with WORLDS[store](folder) as world:
-        crew = Crew(world.url, folder, seed, workers=WORKERS, producers=PRODUCERS)
+        crew = Crew(world.url, folder, seed, workers=WORKERS, producers=PRODUCERS, ahead=ahead)
         stage = Stage(world, crew, folder, seed, lambda stage: show(stage, faults))
         faults = Faults(stage)
         try:
@@ -60,7 +61,7 @@ def soak(
         snapshot=snapshot,
         processes=dict(crew.started),
         poisoned=crew.poisoned,
-        violations=violations(stage.lines, snapshot) + crew.surprises,
+        violations=violations(stage.lines, snapshot, ahead=ahead) + crew.surprises,
     )
 
 

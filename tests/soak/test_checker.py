@@ -53,10 +53,9 @@ class Evidence:
     def drop(self, what: str, task: str) -> None:
         self.lines = [line for line in self.lines if not (line.what == what and line.task == task)]
 
-    def verdict(self) -> list[str]:
-        return violations(
-            self.lines, Snapshot(list(self.rows.values()), self.trials, self.orders, self.left, self.damage)
-        )
+    def verdict(self, ahead: int = 1) -> list[str]:
+        snapshot = Snapshot(list(self.rows.values()), self.trials, self.orders, self.left, self.damage)
+        return violations(self.lines, snapshot, ahead=ahead)
 
 
 def honest() -> Evidence:
@@ -127,6 +126,19 @@ def test_an_unsure_enqueue_may_exist_and_may_not() -> None:
     del told.rows["keyed2"]
 
     assert told.verdict() == []
+
+
+def test_whoever_runs_ahead_may_begin_the_second_after_a_first_that_was_lost() -> None:
+    told = honest()
+    early = [
+        Line("began", 0.5, 1, f"{KEY}.3", task="keyed3", attempt=1, token=token) for token in (8, 13)
+    ]  # before the first had ended for good: with it, and under a lease of its own
+
+    told.lines.insert(0, early[0])
+    assert told.verdict(ahead=5) == []
+    assert any("began before" in complaint for complaint in told.verdict())
+    told.lines[0] = early[1]
+    assert any("began before" in complaint for complaint in told.verdict(ahead=5))
 
 
 def test_a_zombie_that_goes_on_after_its_successor_began_is_no_breach_of_order() -> None:

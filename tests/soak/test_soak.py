@@ -14,14 +14,15 @@ TASKS = 10_000
 SEED = 7
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("store", "ahead"), [("sqlite", 1), ("postgres", 5)])
 def test_nothing_is_lost_doubled_or_reordered_whatever_breaks(
-    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: str, ahead: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = soak(
         store,
         tmp_path,
         SEED,
+        ahead=ahead,
         enough=lambda stage, rounds: rounds >= ROUNDS and len(stage.accepted) >= TASKS,
     )
 

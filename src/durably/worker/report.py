@@ -82,7 +82,7 @@ class Reporter:
     @property
     def full(self) -> bool:
         """Whether so much is unreported that nothing more should be claimed."""
-        return len(self._waiting) >= self._limit
+        return len(self._waiting) + sum(map(len, self._settling.values())) >= self._limit
 
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""

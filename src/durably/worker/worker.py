@@ -149,7 +149,7 @@ class Worker:
             self._relay.commit,
             self._engine.events,
             self._engine.sealed,
-            max(2000, 2 * self._options.concurrency),
+            self._options.concurrency,
             self._nudged,
             lambda: self._running.freed.set(),
             lambda task: task.key is not None and not self._running.chains.goes_on(task.id),

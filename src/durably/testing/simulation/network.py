@@ -58,6 +58,7 @@ WAKING = frozenset(
 SILENT = frozenset(
     {
         "admit",
+        "advance_keys",
         "clear_cancel_requests",
         "drop_gate",
         "drop_keys",
@@ -65,6 +66,7 @@ SILENT = frozenset(
         "insert_plain",
         "insert_tasks",
         "lease_keys",
+        "make_keys",
         "open_session",
         "bury_session",
         "request_cancel",
