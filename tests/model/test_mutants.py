@@ -138,7 +138,7 @@ RULES: dict[str, tuple[Any, str, Any]] = {
     "a snooze is charged": (lifecycle, "snooze", charged),
     "a head that gave up does not pause its key": (keys, "_key_after", lambda change, held: ("ready", None, None)),
     "a key is not given back": (commit, "give_back_keys", kept),
-    "a leased key is not compared": (keys, "_holds", lambda task, held: True),
+    "a leased key is not compared": (keys, "_holds", lambda task, row: True),
 }
 
 

@@ -69,7 +69,7 @@ class Relay:
             self._claims.doubt()
             raise
         if chains:
-            chains.settled(verdict.change.task.id for verdict in committed.verdicts if isinstance(verdict, Applied))
+            chains.settled(verdict.change.task.id for verdict in committed.verdicts if not _comes_again(verdict))
         went = committed.went
         if room:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1
@@ -88,6 +88,13 @@ class Relay:
             self._declined += 1
             return 0, 0
         return len(freed), spare
+
+
+def _comes_again(verdict: Verdict) -> bool:
+    """Whether the change will be decided and committed once more, since only something beside the lease has changed."""
+    if isinstance(verdict, Applied) or verdict.current is None:
+        return False
+    return verdict.current.state == State.LEASED and verdict.current.token == verdict.change.task.token
 
 
 def _frees_a_key(change: Change) -> bool:

@@ -63,7 +63,7 @@ class Reporter:
         limit: int,
         applied: Callable[[Sequence[Change]], None],
         settled: Callable[[], None],
-        frees: Callable[[Task], bool],
+        is_last: Callable[[Task], bool],
     ) -> None:
         self._commit = commit
         self._events = events
@@ -71,10 +71,10 @@ class Reporter:
         self._limit = limit
         self._applied = applied
         self._settled = settled
-        self._frees = frees
+        self._is_last = is_last
         self._waiting: list[Report] = []
         self._settling: dict[Lane, list[Report]] = {}
-        self._arrived = asyncio.Event()
+        self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
         self._closing = False
         self.freeing: set[str] = set()
         """Tasks whose success is not committed yet, and lets their keys go on."""
@@ -87,9 +87,11 @@ class Reporter:
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
-        if report.kind == "completed" and self._frees(report.task):
-            self.freeing.add(report.task.id)
-        self._arrived.set()
+        self._arrived["all"].set()
+        if report.task.key is not None:
+            self._arrived["keyed"].set()
+            if report.kind == "completed" and self._is_last(report.task):
+                self.freeing.add(report.task.id)
 
     @property
     def unsettled(self) -> set[str]:
@@ -108,8 +110,8 @@ class Reporter:
             while not (batch := self._take(lane)):
                 if self._closing:
                     return
-                self._arrived.clear()
-                await self._arrived.wait()
+                self._arrived[lane].clear()
+                await self._arrived[lane].wait()
             self._settling[lane] = batch
             await self._settle(batch)
             self._settling[lane] = []
@@ -142,7 +144,8 @@ class Reporter:
     def close(self) -> None:
         """Let `run` return once everything is settled."""
         self._closing = True
-        self._arrived.set()
+        for arrived in self._arrived.values():
+            arrived.set()
 
     async def _settle(self, batch: list[Report], *, refused: bool = False) -> None:
         """Commit a batch. One bad row splits it; a store that is away is waited for."""

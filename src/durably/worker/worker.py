@@ -152,7 +152,7 @@ class Worker:
             self._options.concurrency,
             self._nudged,
             lambda: self._running.freed.set(),
-            lambda task: task.key is not None and not self._running.chains.goes_on(task.id),
+            lambda task: not self._running.chains.goes_on(task.id),
         )
         self._running = Running(
             self._engine,

@@ -67,6 +67,20 @@ def test_a_task_that_runs() -> None:
     is_so(evidence(asked), "stopping", f"It is running, {leased} It was asked to stop: no longer wanted.", told)
 
 
+def test_a_task_that_was_leased_with_the_head_of_its_key() -> None:
+    head, follower = a_task(id="first", key="k"), a_task(key="k")
+    told: dict[str, Any] = {"session": "worker", "token": 7, "attempt": 1, "lease_until": NOW + 29 * SECOND}
+    told |= {"host": "here", "pid": 42, "started_at": None, "head": "first"}
+    sentence = (
+        "It was leased together with first, which is ahead of it in its key, by session worker (here, process 42) "
+        "until 2027-01-15 08:00:29 UTC (in 29s); it runs after that one, and may have begun."
+    )
+    is_so(evidence(follower, head=head), "following", sentence, told)
+    asked = msgspec.structs.replace(follower, cancel="no")
+    is_so(evidence(asked, head=head), "stopping", f"{sentence} It was asked to stop: no.", told | {"cancel": "no"})
+    assert explain(evidence(follower, head=follower)).code == "running"
+
+
 @pytest.mark.parametrize("sessions", [[], [a_session(id="other")], [a_session(state="dead")]])
 def test_a_task_whose_worker_died(sessions: list[SessionFacts]) -> None:
     sentence = "Its worker died (session worker); the next sweep of any live worker takes it back."

@@ -115,12 +115,16 @@ def in_turn(q: Queries, changes: Sequence[Change], held: Held) -> Steps[list[Cha
     A follower is settled only together with everyone before it, or after them. While a key row is locked nobody else
     changes its tasks, so that their versions tell beforehand which changes will land.
     """
-    wanted = [change for change in changes if _holds(change.task, held)]
+    wanted: list[Change] = []
     chains: dict[Key, dict[str, Change]] = {}
-    for change in wanted:
+    for change in changes:
         task = change.task
-        if change.state is not State.LEASED and task.state == State.LEASED and _row(task, held).followers:
-            chains.setdefault((task.queue, task.key or ""), {})[task.id] = change
+        key = (task.queue, task.key or "")
+        row = held.get(key, NOBODY)
+        if _holds(task, row):
+            wanted.append(change)
+            if row.followers and change.state is not State.LEASED and task.state == State.LEASED:
+                chains.setdefault(key, {})[task.id] = change
     chains = {key: chain for key, chain in chains.items() if len(chain) > 1 or held[key].head not in chain}
     if not chains:
         return wanted
@@ -140,13 +144,8 @@ def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[s
     return ()
 
 
-def _row(task: Task, held: Held) -> HeldKey:
-    return held.get((task.queue, task.key or ""), NOBODY)
-
-
-def _holds(task: Task, held: Held) -> bool:
+def _holds(task: Task, row: HeldKey) -> bool:
     """Whether the key row agrees with how the change saw the task: leased, or waiting."""
-    row = _row(task, held)
     leased = row.state == "leased" and (task.id == row.head or task.id in row.followers)
     return leased and row.token == task.token if task.state == State.LEASED else not leased
 

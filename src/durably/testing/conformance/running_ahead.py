@@ -16,6 +16,7 @@ from durably.stores.operations.control import set_limit, set_queue
 from durably.stores.operations.keys import Onward
 from durably.stores.operations.read import list_keys
 from durably.stores.operations.sweep import expired
+from durably.testing.conformance.whying import why
 from durably.testing.world import World
 
 
@@ -146,6 +147,16 @@ class RunningAhead:
 
         assert world.run(expired(10, [])) == []
         assert world.get(second).state == "leased"
+
+    def test_why_tells_of_a_follower_whom_it_follows(self, world: World) -> None:
+        first = world.add(key="k")
+        second = world.add(key="k")
+        take(world, world.session())
+
+        assert why(world, first)[0] == "running"
+        code, sentence = why(world, second)
+        assert code == "following"
+        assert first in sentence
 
     def test_a_follower_can_tell_how_far_it_is(self, world: World) -> None:
         world.add(key="k")
