@@ -16,8 +16,8 @@ from durably.stores.operations import control, sweep
 from durably.stores.operations.accept import Accepted, accept, request_cancel
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import apply_cancel_requests, cancel_now, commit, commit_and_go_on, set_progress
-from durably.stores.operations.keys import Onward
 from durably.stores.operations.quick import claim_plain
+from durably.stores.operations.settle import Onward
 
 from .party import Program
 

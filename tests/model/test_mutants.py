@@ -11,7 +11,7 @@ import pytest
 from durably.core import lifecycle
 from durably.core.change import Change
 from durably.core.task import Task
-from durably.stores.operations import commit, keys
+from durably.stores.operations import commit, settle
 from durably.stores.sqlite.store import DIALECT, SqliteStore
 from durably.stores.statement import Part, Queries, Query, load
 from durably.testing.world import World
@@ -136,9 +136,9 @@ LAPSE, SNOOZE = lifecycle.lapse, lifecycle.snooze
 RULES: dict[str, tuple[Any, str, Any]] = {
     "a crash is refunded": (lifecycle, "lapse", refunded),
     "a snooze is charged": (lifecycle, "snooze", charged),
-    "a head that gave up does not pause its key": (keys, "_key_after", lambda change, held: ("ready", None, None)),
+    "a head that gave up does not pause its key": (settle, "_key_after", lambda change, held: ("ready", None, None)),
     "a key is not given back": (commit, "give_back_keys", kept),
-    "a leased key is not compared": (keys, "_holds", lambda task, row: True),
+    "a leased key is not compared": (settle, "_holds", lambda task, row: True),
 }
 
 

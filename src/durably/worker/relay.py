@@ -8,7 +8,8 @@ from durably.core.change import Applied, Change, Verdict
 from durably.core.task import State
 from durably.errors import StoreUnavailable
 from durably.stores.operations.commit import commit, commit_and_go_on
-from durably.stores.operations.keys import Key, Onward, Went
+from durably.stores.operations.keys import Key
+from durably.stores.operations.settle import Onward, Went
 from durably.stores.protocol import Store
 from durably.worker.chains import Chains
 from durably.worker.claims import Claims

@@ -85,18 +85,21 @@ class Running:
     def _begin_some(self) -> None:
         self._beginning = False
         if not self._may_start():
-            self._give_back()
+            self._give_back_claimed()
         for _ in range(min(AT_ONCE, len(self._claimed))):
             self._try(*self._claimed.popleft())
         if self._claimed:
             self._beginning = True
             self._loop.call_soon(self._begin_some)
 
-    def _give_back(self) -> None:
-        """Release what was claimed and has not begun."""
+    def _give_back_claimed(self) -> None:
         while self._claimed:
             task, _ = self._claimed.popleft()
-            self._refuse(Report(task, lambda one: lifecycle.release(one, started=False), "released"))
+            self.give_back(task)
+
+    def give_back(self, task: Task) -> None:
+        """Release a task that is leased and has not begun."""
+        self._refuse(Report(task, lambda one: lifecycle.release(one, started=False), "released"))
 
     def _refuse(self, report: Report) -> None:
         """Report a task whose attempt does not begin."""
@@ -184,7 +187,7 @@ class Running:
 
     def release(self) -> None:
         """Stop everything: coroutines are cancelled and give their tasks back; what cannot be stopped is let go."""
-        self._give_back()
+        self._give_back_claimed()
         for attempt in list(self._attempts):
             attempt.context.ask_to_stop("the worker shuts down")
             self._interrupt(attempt, "release")

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from durably.client.engine import Engine
-from durably.core import lifecycle
 from durably.core.change import Change
-from durably.core.task import State, Task
+from durably.core.task import State
 from durably.errors import DurablyError
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
-from durably.stores.operations.keys import Went
+from durably.stores.operations.settle import Went
 from durably.stores.operations.sweep import cancelled
 from durably.stores.protocol import Wakeups
 from durably.worker.claims import Claims
@@ -26,7 +25,7 @@ from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import WorkerOptions
 from durably.worker.relay import Relay
-from durably.worker.report import Report, Reporter
+from durably.worker.report import Reporter
 from durably.worker.running import AT_ONCE, Running
 from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
 from durably.worker.session import Heartbeat, Session
@@ -306,7 +305,8 @@ class Worker:
         tasks = went.tasks
         mine = [task for task in tasks if task.session == self._current.id and not self._tenure.lost.is_set()]
         if self._stopping.is_set():
-            self._give_back(mine)
+            for task in mine:
+                self._running.give_back(task)
         elif mine:
             self._running.start(mine, went.now, went.behind)
 
@@ -338,11 +338,6 @@ class Worker:
             return None
         return found
 
-    def _give_back(self, tasks: list[Task]) -> None:
-        """Release what was claimed and has not begun."""
-        for task in tasks:
-            self._reporter.add(Report(task, lambda one: lifecycle.release(one, started=False), "released"))
-
     async def _settle_doubt(self) -> bool:
         """Give back what a claim leased whose answer never came; now and then, look whether there is such."""
         if not self._claims.doubtful(self._current, self._now()):
@@ -353,7 +348,8 @@ class Worker:
         if orphans is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
             return False
-        self._give_back(orphans)
+        for task in orphans:
+            self._running.give_back(task)
         return True
 
     async def _run_alone(self) -> None:

@@ -197,14 +197,7 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
 def _may_follow(desk: Desk, task: Task) -> bool:
     """Whether a claim would have no questions about this one when its turn comes."""
     lane = desk.lanes[task.queue]
-    return (
-        not lane.limited
-        and task.created_at <= lane.cutoff
-        and task.gate is None
-        and not task.alone
-        and not desk.alone
-        and task.unique_scope != Scope.WAITING
-    )
+    return not lane.limited and task.created_at <= lane.cutoff and not desk.alone
 
 
 def _refused(desk: Desk, task: Task) -> int | None:

@@ -10,8 +10,9 @@ from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.lifecycle import cancel
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
-from durably.stores.operations.keys import Onward, Went, give_back_keys, in_turn, let_go, lock_keys, through_key
+from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
+from durably.stores.operations.settle import Onward, Went, give_back_keys, in_turn, let_go
 from durably.stores.statement import Operation, Queries, Steps, operation
 
 

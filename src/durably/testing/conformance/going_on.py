@@ -13,8 +13,8 @@ from durably.core.change import Applied, Change, Stale
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.commit import Committed, commit_and_go_on
 from durably.stores.operations.control import set_limit, set_queue
-from durably.stores.operations.keys import Onward
 from durably.stores.operations.read import list_keys
+from durably.stores.operations.settle import Onward
 from durably.stores.operations.sweep import mark_dead
 from durably.testing.world import World
 

@@ -13,8 +13,8 @@ from durably.core.task import Task
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import cancel_now, commit_and_go_on, set_progress
 from durably.stores.operations.control import set_limit, set_queue
-from durably.stores.operations.keys import Onward
 from durably.stores.operations.read import list_keys
+from durably.stores.operations.settle import Onward
 from durably.stores.operations.sweep import expired
 from durably.testing.conformance.whying import why
 from durably.testing.world import World

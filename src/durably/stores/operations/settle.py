@@ -1,0 +1,211 @@
+"""What becomes of ordering keys when their tasks are settled: who may be, and who is next.
+
+The commit that ends a head may lease the next one to the same worker. A worker that runs ahead keeps its key until the
+last of those that it has taken is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from durably.core.change import Change
+from durably.core.task import State, Task
+from durably.stores.operations.keys import (
+    NOBODY,
+    Behind,
+    Held,
+    HeldKey,
+    Key,
+    advance_keys,
+    as_head,
+    drop_keys,
+    followers_of,
+    is_plain,
+    lease_keys,
+    read_heads,
+    ready,
+    return_keys,
+)
+from durably.stores.statement import Queries, Steps
+
+
+class Onward(msgspec.Struct, frozen=True, gc=False):
+    """Who has room for the next task of a key whose head it has just done."""
+
+    session: str
+    queues: Sequence[str]
+    names: Collection[str]
+    """The tasks that it knows."""
+    room: int
+    spare: int = 0
+    """How many others may wait, since there is room for them too."""
+    ahead: int = 1
+    """How many tasks of a key it takes at once."""
+    going: Collection[str] = ()
+    """The followers that it has begun, or will begin, and has not reported."""
+
+
+class Went(msgspec.Struct, gc=False):
+    """The heads that a commit leased to whoever had done the ones before, and the store's time."""
+
+    tasks: list[Task]
+    now: int
+    behind: Behind
+
+
+def in_turn(q: Queries, changes: Sequence[Change], held: Held) -> Steps[list[Change]]:
+    """Of changes through keys those of which the key rows allow that they be written now.
+
+    A follower is settled only together with everyone before it, or after them. While a key row is locked nobody else
+    changes its tasks, so that their versions tell beforehand which changes will land.
+    """
+    wanted: list[Change] = []
+    chains: dict[Key, dict[str, Change]] = {}
+    for change in changes:
+        task = change.task
+        key = (task.queue, task.key or "")
+        row = held.get(key, NOBODY)
+        if _holds(task, row):
+            wanted.append(change)
+            if row.followers and change.state is not State.LEASED and task.state == State.LEASED:
+                chains.setdefault(key, {})[task.id] = change
+    chains = {key: chain for key, chain in chains.items() if len(chain) > 1 or held[key].head not in chain}
+    if not chains:
+        return wanted
+    versions: dict[str, int] = dict((yield q("versions", [task for chain in chains.values() for task in chain])))
+    early = {task for key, chain in chains.items() for task in _too_early(held[key].leased, chain, versions)}
+    return [change for change in wanted if change.task.id not in early or change.state is State.LEASED]
+
+
+def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[str, int]) -> Sequence[str]:
+    """Those in a chain before whom somebody is not settled."""
+    for place, task in enumerate(leased):
+        change = chain.get(task)
+        if change is None or versions.get(task) != change.task.version:
+            return leased[place:]
+        if not change.ends:
+            return leased[place + 1 :]
+    return ()
+
+
+def _holds(task: Task, row: HeldKey) -> bool:
+    """Whether the key row agrees with how the change saw the task: leased, or waiting."""
+    leased = row.state == "leased" and (task.id == row.head or task.id in row.followers)
+    return leased and row.token == task.token if task.state == State.LEASED else not leased
+
+
+def give_back_keys(q: Queries, changes: Sequence[Change], held: Held, onward: Onward | None) -> Steps[Went | None]:
+    """A key whose head is settled goes on, is ready for its next task, waits, pauses, or goes when none is left."""
+    touched = _touched(changes, held)
+    went: Went | None = None
+    if onward is not None:
+        if onward.going:
+            settled = {change.task.id for change in changes if change.state != State.LEASED}
+            yield from _advance(q, touched, held, settled, onward)
+        went = yield from _go_on(q, touched, onward)
+    if not touched:
+        return went
+    rows = yield q("next_heads", [queue for queue, _ in touched], [key for _, key in touched])
+    yield from drop_keys(q, [(queue, key) for queue, key, task, *_ in rows if task is None])
+    back = []
+    for row in rows:
+        key = (row[0], row[1])
+        after = None if row[2] is None else _key_after(touched[key], held[key])
+        if after is not None:
+            state, reason, head = after
+            back.append(msgspec.structs.replace(ready(*row), state=state, reason=reason, head=head))
+    yield from return_keys(q, back)
+    return went
+
+
+def _touched(changes: Sequence[Change], held: Held) -> dict[Key, Change]:
+    """The keys that are given back, each with the change that decides how."""
+    touched: dict[Key, Change] = {}
+    for change in changes:
+        task = change.task
+        key = (task.queue, task.key or "")
+        row = held.get(key)
+        if row is None or change.state is State.LEASED:
+            continue
+        # Of several that wait in one key, the one that it is paused for decides; of those that ran, the last.
+        if task.state == State.LEASED or (row.state != "leased" and (key not in touched or task.id == row.head)):
+            touched[key] = change
+    return touched
+
+
+def _key_after(change: Change, held: HeldKey) -> tuple[str, str | None, str | None] | None:
+    """The key's state, its reason, and whom it waits for if it pauses; None for a pause that has another cause."""
+    if change.pause:
+        return "paused", change.reason, change.task.id
+    if held.state == "paused" and change.ends and change.task.id != held.head:
+        return None
+    return "ready", None, None
+
+
+def let_go(changes: Sequence[Change], held: Held, onward: Onward | None) -> list[str]:
+    """The followers that are leased no more, though nothing was reported about them."""
+    if not any(row.followers for row in held.values()):
+        return []
+    touched = _touched(changes, held)
+    settled = {change.task.id for change in changes if change.state != State.LEASED}
+    found = []
+    for key, change in touched.items():
+        if held[key].followers:
+            kept = _left(change, held[key], settled, onward)
+            found += [task for task in held[key].leased if task not in settled and task not in kept]
+    return found
+
+
+def _left(change: Change, row: HeldKey, settled: Collection[str], onward: Onward | None) -> list[str]:
+    """With whom a worker that runs ahead goes on, when this change is the last that it has reported of a key."""
+    if onward is None or not change.ends:
+        return []
+    return [task for task in row.leased if task not in settled and task in onward.going]
+
+
+def _advance(
+    q: Queries, touched: dict[Key, Change], held: Held, settled: Collection[str], onward: Onward
+) -> Steps[None]:
+    """A worker that runs ahead keeps its keys, each with the first follower that is not settled yet for its head."""
+    moved: dict[Key, tuple[str | None, list[str]]] = {}
+    for key, change in list(touched.items()):
+        left = _left(change, held[key], settled, onward)
+        if left:
+            moved[key] = (held[key].head, left)
+            del touched[key]
+    yield from advance_keys(q, moved)
+
+
+def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went | None]:
+    """Lease the next heads to whoever did the last ones, as far as the next claim would; those are touched no more."""
+    done = [key for key, change in touched.items() if change.state is State.DONE and change.task.state == State.LEASED]
+    if not done or onward.room < 1:
+        return None
+    queues, most = list(onward.queues), onward.room + onward.spare
+    [(now, plain, others)] = yield q("others", queues, [f"q:{queue}" for queue in queues], most)
+    room = min(onward.room, most - others)
+    if not plain or room < 1:
+        return None
+    went = Went([], now, {})
+    gone: list[Key] = []
+    for key, token, waiting in (yield from read_heads(q, done[:room], onward.ahead)):
+        if not waiting:
+            gone.append(key)
+            continue
+        (task, early), *behind = waiting
+        if not early and is_plain(task) and _is_known(task, onward):
+            head = as_head(task, onward.session, token, now)
+            went.tasks.append(head)
+            if followers := followers_of(head, behind, lambda one: _is_known(one, onward)):
+                went.behind[head.id] = followers
+    yield from lease_keys(q, went.tasks, went.behind)
+    yield from drop_keys(q, gone)
+    for key in (*gone, *((task.queue, task.key or "") for task in went.tasks)):
+        del touched[key]
+    return went
+
+
+def _is_known(task: Task, onward: Onward) -> bool:
+    return task.queue in onward.queues and task.name in onward.names
