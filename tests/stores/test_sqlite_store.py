@@ -216,5 +216,5 @@ def test_a_write_whose_event_loop_was_closed_does_not_stop_the_next(tmp_path: Pa
     loop.close()
     leave.set()
 
-    assert asyncio.run(store.arun(open_session("s", 10**9, "here", 1, "{}"))) is None
+    assert asyncio.run(store.arun(open_session("s", 10**9, "here", 1, "{}"))) is True
     store.close()

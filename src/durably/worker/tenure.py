@@ -74,13 +74,15 @@ class Tenure:
     async def begin(self, stopping: asyncio.Event, *, beating: bool = True) -> None:
         """Open a session. With a heartbeat, a store that is away is waited for, with growing patience."""
         pause = FIRST_PAUSE
+        session_id = self._engine.ids.session()
         while True:
-            session = Session(self._engine.ids.session(), self._options.lease, self._engine.clock.monotonic())
+            session = Session(session_id, self._options.lease, self._engine.clock.monotonic())
             op = open_session(session.id, micros(session.lease), socket.gethostname(), os.getpid(), self._described())
             try:
-                await self._engine.store.arun(op)
-                session.opened(self._engine.clock.monotonic())
-                break
+                if await self._engine.store.arun(op):
+                    session.opened(self._engine.clock.monotonic())
+                    break
+                session_id = self._engine.ids.session()
             except StoreUnavailable as error:
                 if stopping.is_set() or not beating:
                     raise

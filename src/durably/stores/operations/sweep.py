@@ -7,9 +7,10 @@ from durably.stores.statement import Queries, Steps, operation
 
 
 @operation(single=True)
-def open_session(q: Queries, session: str, lease: int, host: str, pid: int, info: str) -> Steps[None]:
-    """Begin a session: the one lease that a worker process holds."""
-    yield q("open_session", session, lease, host, pid, info)
+def open_session(q: Queries, session: str, lease: int, host: str, pid: int, info: str) -> Steps[bool]:
+    """Begin a session: the one lease that a worker process holds. Sent again it is the same one, unless it is dead."""
+    rows = yield q("open_session", session, lease, host, pid, info)
+    return bool(rows)
 
 
 @operation(single=True)

@@ -3,6 +3,9 @@
 -- :open_session
 INSERT INTO durably.sessions (id, state, started_at, beat_at, expires_at, host, pid, info)
 SELECT ?1::text, 'live', now, now, now + ?2::bigint, ?3::text, ?4::bigint, ?5::text FROM (SELECT durably.now() AS now) n
+    ON CONFLICT (id) DO UPDATE SET beat_at = EXCLUDED.beat_at, expires_at = EXCLUDED.expires_at
+ WHERE sessions.state = 'live'
+RETURNING id
 
 -- :describe_session
 UPDATE durably.sessions SET info = ?2::text WHERE id = ?1::text

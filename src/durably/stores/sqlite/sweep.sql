@@ -3,6 +3,8 @@
 -- :open_session
 INSERT INTO durably_sessions (id, state, started_at, beat_at, expires_at, host, pid, info)
 VALUES (?1, 'live', :now, :now, :now + ?2, ?3, ?4, ?5)
+    ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, expires_at = excluded.expires_at WHERE state = 'live'
+RETURNING id
 
 -- :describe_session
 UPDATE durably_sessions SET info = ?2 WHERE id = ?1

@@ -6,7 +6,7 @@ from durably.core import lifecycle
 from durably.core.moment import SECOND
 from durably.stores.operations.commit import commit
 from durably.stores.operations.read import get, sessions
-from durably.stores.operations.sweep import beat, bury, close_session, lapsed, mark_dead
+from durably.stores.operations.sweep import beat, bury, close_session, lapsed, mark_dead, open_session
 from durably.testing.world import LEASE, RETRY, World
 from durably.worker.context import current
 
@@ -49,6 +49,19 @@ class Recovering:
 
         assert not world.run(beat(session, LEASE))
         assert not world.claim_all(session).live
+
+    def test_a_session_that_is_opened_again_is_the_same_and_a_dead_one_stays_dead(self, world: World) -> None:
+        assert world.run(open_session("s", LEASE, "host", 1, "{}"))
+        world.advance(20)
+        assert world.run(open_session("s", LEASE, "host", 1, "{}"))
+        world.advance(20)
+        assert world.run(mark_dead()) == []
+        assert [(found.id, found.state) for found in world.run(sessions())] == [("s", "live")]
+
+        world.advance(11)
+        assert world.run(mark_dead()) == ["s"]
+        assert not world.run(open_session("s", LEASE, "host", 1, "{}"))
+        assert not world.run(beat("s", LEASE))
 
     def test_a_late_beat_before_anyone_judged_keeps_the_session(self, world: World) -> None:
         session = world.session()
