@@ -20,7 +20,7 @@ BENCH := .venvs/bench/.made-by-$(notdir $(PYTHON))
 PIP := -m pip install -qq --disable-pip-version-check
 heading = @printf '\n=== %s ===\n' "$(1)"
 
-.PHONY: help demo test lint types unit coverage ruff imports simulate soak mutate isolation bench test-pgbouncer test-versions
+.PHONY: help demo test lint types unit coverage ruff imports simulate soak mutate isolation bench anatomy test-pgbouncer test-versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +79,9 @@ isolation: $(STAMP) ## every interleaving of the transactions that can meet, exh
 
 bench: $(BENCH) ## Durably, its peers and the bare databases side by side; ARGS=--quick takes two minutes
 	@.venvs/bench/bin/python -m bench $(ARGS)
+
+anatomy: $(BENCH) ## what one task costs at each hop, as a picture
+	@.venvs/bench/bin/python -m bench.anatomy $(ARGS)
 
 test-pgbouncer: $(STAMP) ## the store behind the real PgBouncer (needs the program pgbouncer)
 	$(call heading,pytest tests/pgbouncer)

@@ -13,11 +13,12 @@ import pytest
 
 from durably import BadOption, Durably, SchemaOutdated, StoreUnavailable
 from durably.stores.operations.sweep import mark_dead
+from durably.stores.postgres import pool
 from durably.stores.postgres.address import redacted
 from durably.stores.postgres.arrays import literal
 from durably.stores.postgres.pool import BEGIN_POOLED
 from durably.stores.postgres.store import PostgresStore, dialect
-from durably.stores.statement import load
+from durably.stores.statement import Operation, Queries, Steps, load
 from durably.testing.servers import PostgresServer
 
 
@@ -190,6 +191,38 @@ def test_a_cancelled_operation_leaves_no_transaction_behind(store: PostgresStore
     assert asyncio.run(story()) == 0
 
 
+def test_a_transaction_that_nobody_goes_on_with_is_ended_by_the_server(
+    migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "SETTLE", "SET idle_in_transaction_session_timeout = '50ms'")
+    store = PostgresStore(migrated_postgres_url)
+    asked = 0
+
+    def steps(q: Queries) -> Steps[None]:
+        nonlocal asked
+        asked += 1
+        yield q("lock_sessions")
+        with psycopg.connect(migrated_postgres_url) as other:
+            # It gets the lock when the transaction above is gone, and not before.
+            other.execute("LOCK TABLE durably.sessions")
+        yield q("clock")
+
+    with pytest.raises(StoreUnavailable, match="idle-in-transaction") as caught:
+        store.run(Operation("stalled", steps))
+    store.close()
+
+    assert caught.value.fleeting
+    assert asked == 1
+
+
+def test_transactions_of_the_engine_do_not_stay_open_when_their_worker_is_gone(store: PostgresStore) -> None:
+    with store.pool.connection() as connection:
+        assert connection.wire.run("SHOW idle_in_transaction_session_timeout", ()) == [("1min",)]
+        connection.wire.say(BEGIN_POOLED.replace("60000", "30000"))
+        assert connection.wire.run("SHOW idle_in_transaction_session_timeout", ()) == [("30s",)]
+        connection.wire.say("ROLLBACK")
+
+
 def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(store: PostgresStore) -> None:
     async def story() -> tuple[bool, bool]:
         async with store.pool.aconnection() as late:
@@ -227,7 +260,7 @@ def test_no_hot_query_scans_a_table_whatever_is_known_about_it(
             connection.execute("VACUUM ANALYZE")
         for name in set(store.queries.names) - SCANNED_ON_PURPOSE:
             text = store.queries.text(name)
-            if text.startswith("LOCK"):
+            if text.startswith(("LOCK", "COPY")):
                 continue
             connection.execute(BEGIN_POOLED)
             nothing = ", ".join(["NULL"] * _parameters(text))
@@ -283,5 +316,5 @@ def test_whatever_is_reached_by_its_place_is_judged_by_its_version_too() -> None
     queries = load(dialect("durably"))
     reached = [queries.text(name) for name in queries.names if "t.ctid = f.row" in queries.text(name)]
 
-    assert len(reached) == 5
+    assert len(reached) == 6
     assert all("t.ctid = f.row AND t.version = d.version" in text for text in reached)

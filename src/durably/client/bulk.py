@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 
 import msgspec
 
@@ -14,6 +15,8 @@ from durably.core.task import Draft
 from durably.errors import Conflict
 
 BATCH = 1000
+SLICE = 100
+"""So many drafts are made before whoever writes the ones before is let in again."""
 UNDER_WAY = 2
 """So many turns of the loop until a request has left."""
 
@@ -48,15 +51,34 @@ class Tally:
 
 def batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
     source = iter(drafts)
-    while batch := list(itertools.islice(source, BATCH)):
+    while batch := list(islice(source, BATCH)):
         yield batch
+
+
+def _made(source: Iterator[Draft]) -> list[Draft]:
+    """The next batch."""
+    batch: list[Draft] = []
+    while len(batch) < BATCH and (part := list(islice(source, SLICE))):
+        batch += part
+        time.sleep(0)
+    return batch
+
+
+async def _amade(source: Iterator[Draft]) -> list[Draft]:
+    """The asynchronous twin."""
+    batch: list[Draft] = []
+    while len(batch) < BATCH and (part := list(islice(source, SLICE))):
+        batch += part
+        await asyncio.sleep(0)
+    return batch
 
 
 def written(write: Callable[[list[Draft]], Answers], drafts: Iterable[Draft]) -> Iterator[Written]:
     """Every batch with its answers. It is made here, and written in a thread."""
+    source = iter(drafts)
     with ThreadPoolExecutor(1, thread_name_prefix="durably-bulk") as thread:
         before: tuple[list[Draft], Future[Answers]] | None = None
-        for batch in batches(drafts):
+        while batch := _made(source):
             if before is not None:
                 yield before[0], before[1].result()
             before = batch, thread.submit(write, batch)
@@ -68,9 +90,10 @@ async def awritten(
     write: Callable[[list[Draft]], Awaitable[Answers]], drafts: Iterable[Draft]
 ) -> AsyncGenerator[Written, None]:
     """The asynchronous twin."""
+    source = iter(drafts)
     before: tuple[list[Draft], asyncio.Future[Answers]] | None = None
     try:
-        for batch in batches(drafts):
+        while batch := await _amade(source):
             if before is not None:
                 yield before[0], await before[1]
             before = batch, asyncio.ensure_future(write(batch))

@@ -28,7 +28,6 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     spawned: tuple[Draft, ...] = ()
     keep_for: int | None = None
     started_ago: int = 0
-    finished_ago: int = 0
 
     @property
     def ends(self) -> bool:

@@ -142,9 +142,10 @@ class Signature:
         """The arguments as JSON, checked against the signature now rather than when nobody is looking."""
         if self._simple and len(args) <= len(self._positional):
             bound: dict[str, Any] = dict(zip(self._positional, args, strict=False))
-            if not bound.keys().isdisjoint(kwargs):
-                self._complain(args, kwargs)
-            bound.update(kwargs)
+            if kwargs:
+                if not bound.keys().isdisjoint(kwargs):
+                    self._complain(args, kwargs)
+                bound.update(kwargs)
         else:
             bound = self._complain(args, kwargs)
         data = encode(bound, f"the arguments of task {self._name!r}")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from hashlib import blake2b
-from uuid import UUID
 from zlib import crc32
 
 from durably.core.moment import Clock
 
 PARTITIONS = 4096
+LAYOUT = "%s-7%03x-%04x-%012x"
 START = 0x1FFFFFFFFFFFFFFF
 STEP = 0xFFFFFFFF
 """The last 62 bits of an id begin by chance, and go on by chance within a millisecond."""
+
+_chance = random.Random(os.urandom(32))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _chance.seed(os.urandom(32)))
 
 
 def partition_for(text: str) -> int:
@@ -26,11 +31,13 @@ def partition_of(task_id: str) -> int:
     return int(task_id[15:18], 16)
 
 
-def _layout(milliseconds: int, partition: int, rest: int) -> str:
-    number = (milliseconds & 0xFFFFFFFFFFFF) << 80 | 0x7000 << 64 | partition << 64
-    number |= 0x2 << 62 | (rest & 0x3FFFFFFFFFFFFFFF)
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+def _time(milliseconds: int) -> str:
+    """The part of an id that tells when it was made."""
+    return f"{milliseconds >> 16 & 0xFFFFFFFF:08x}-{milliseconds & 0xFFFF:04x}"
+
+
+def _layout(time: str, partition: int, rest: int) -> str:
+    return LAYOUT % (time, partition, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
 
 
 class Ids:
@@ -38,9 +45,10 @@ class Ids:
 
     def __init__(self, clock: Clock, source: random.Random | None = None) -> None:
         self._clock = clock
-        self._bits = (source or random.SystemRandom()).getrandbits
+        self._bits = (source or _chance).getrandbits
         self._lock = threading.Lock()
         self._at = self._rest = 0
+        self._time = _time(0)
 
     def task(self, anchor: str | None) -> str:
         """A new task id; the anchor (its key, or its unique key) decides the partition, else chance does.
@@ -52,11 +60,11 @@ class Ids:
         at = self._clock.now() // 1000
         with self._lock:
             if at > self._at:
-                self._at, self._rest = at, bits & START
+                self._at, self._rest, self._time = at, bits & START, _time(at)
             else:
                 self._rest += 1 + (bits & STEP)
-            at, rest = self._at, self._rest
-        return _layout(at, partition, rest)
+            time, rest = self._time, self._rest
+        return _layout(time, partition, rest)
 
     def session(self) -> str:
         """A new incarnation: never a hostname, never reused."""
@@ -67,4 +75,4 @@ def derived(task_id: str, attempt: int, index: int | str, anchor: str | None) ->
     """The id of what an attempt spawned: the same inputs give the same id, so a repeated commit inserts nothing."""
     digest = int.from_bytes(blake2b(f"{task_id}/{attempt}/{index}".encode(), digest_size=10).digest())
     partition = digest >> 68 if anchor is None else partition_for(anchor)
-    return _layout(UUID(task_id).int >> 80, partition, digest)
+    return _layout(task_id[:13], partition, digest)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from durably.core.task import Task
 
-_LIVE = Task.__struct_fields__[: Task.__struct_fields__.index("finished_at")]
+LIVE = Task.__struct_fields__[: Task.__struct_fields__.index("finished_at")]
+"""The fields of a task that has not ended."""
 _COUNTED = ("attempt", "spent")
 _FROM_KEY = ("token", "session", "started_at")
 
 
-def row_columns() -> str:
-    """A live row without a table alias, for RETURNING where aliases are not allowed."""
-    return ", ".join(_LIVE)
-
-
 def task_columns(cast: str) -> str:
     """A live row as the table `t` has it."""
-    return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in _LIVE)
+    return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in LIVE)
 
 
 def live_columns(cast: str, number: str) -> str:
     """A live row as it really is: a head that its leased key row `k` names counts as leased."""
     spelled = []
-    for name in _LIVE:
+    for name in LIVE:
         if name == "id":
             spelled.append(f"t.id{cast}")
         elif name == "state":
@@ -39,7 +35,7 @@ def live_columns(cast: str, number: str) -> str:
 def ended_columns(cast: str, false: str) -> str:
     """A row of history `h`."""
     spelled = []
-    for name in (*_LIVE, "finished_at", "reason", "result"):
+    for name in (*LIVE, "finished_at", "reason", "result"):
         if name == "id":
             spelled.append(f"h.id{cast}")
         elif name == "alone":

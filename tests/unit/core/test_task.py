@@ -65,7 +65,7 @@ def test_what_is_left_out_means_the_plain_case() -> None:
         "i", "n", "q", b"p", 5, 0, None, None, None, None, None, None, False, None, None, None, None, None
     )
     assert Change(a_task(), State.READY, 1, 0) == Change(
-        a_task(), State.READY, 1, 0, False, 0, False, False, None, None, None, None, (), None, 0, 0
+        a_task(), State.READY, 1, 0, False, 0, False, False, None, None, None, None, (), None, 0
     )
     assert Failure("k", "m") == Failure("k", "m", "", False, 0.0)
     assert Options() == Options(None, None, None, 3, None, None)

@@ -19,7 +19,6 @@ from durably.stores.operations.keys import (
     Key,
     Returned,
     admit,
-    as_head,
     drop_keys,
     followers_of,
     lease_keys,
@@ -173,20 +172,20 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
     behind: Behind = {}
     back: list[Returned] = []
     gone: list[Key] = []
-    for (queue, key), token, waiting in (yield from read_heads(q, picked, desk.ahead)):
+    heads = yield from read_heads(q, picked, desk.ahead, desk.session, desk.now)
+    for (queue, key), waiting in heads.items():
         if not waiting:
             gone.append((queue, key))
             continue
-        (task, early), *others = waiting
-        wait = 0 if early else _refused(desk, task)
+        (head, early), *others = waiting
+        wait = 0 if early else _refused(desk, head)
         if wait is None:
-            head = as_head(task, desk.session, token, desk.now)
             taken.append(desk.admitted(head))
             if followers := followers_of(head, others, lambda one: _may_follow(desk, one)):
                 behind[head.id] = followers
         else:
-            held = wait > 0 and (task.gate is not None or desk.lanes[queue].limited)
-            back.append(refused(queue, key, task, wait, held=held))
+            held = wait > 0 and (head.gate is not None or desk.lanes[queue].limited)
+            back.append(refused(queue, key, head, wait, held=held))
     yield from drop_keys(q, gone)
     yield from return_keys(q, back)
     yield from lease_keys(q, taken, behind)

@@ -58,6 +58,11 @@ def _is_simple_success(change: Change) -> bool:
     )
 
 
+def _is_keyed_success(change: Change) -> bool:
+    """Whether nothing is to be written but that the head of a key, or a follower, is done."""
+    return change.task.key is not None and change.task.state == State.LEASED and _is_simple_success(change)
+
+
 def _are_distinct(changes: Sequence[Change]) -> bool:
     return len({change.task.id for change in changes}) == len(changes)
 
@@ -67,9 +72,10 @@ def _finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
     if "drop_revived" in q:
         return (yield from apply(q, changes))
     if "finish_silent_tasks" in q and all(change.result is None for change in changes):
-        rows = yield q(
-            "finish_silent_tasks", [[c.task.id, c.task.version, c.keep_for, c.started_ago or None] for c in changes]
-        )
+        started: dict[tuple[int, int, int | None], dict[int, int | None]] = {}
+        for c in changes:
+            started.setdefault((c.task.token, c.task.version, c.keep_for), {})[c.task.seq] = c.started_ago or None
+        rows = yield q("finish_silent_tasks", [[*alike, one] for alike, one in started.items()])
         return (yield from _verdicts(q, changes, set(msgspec.json.decode(rows[0][0]))))
     rows = yield q.each(
         "finish_tasks",
@@ -144,7 +150,19 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
         rows = yield q.each("drop_revived", [c.task.id for c in ends], [c.task.version for c in ends])
         applied.update(task for (task,) in rows)
         ends = [change for change in ends if change.task.id not in applied]
-    if ends:
+    if ends and "finish_keyed_tasks" in q and all(map(_is_keyed_success, ends)):
+        rows = yield q.each(
+            "finish_keyed_tasks",
+            [c.task.id for c in ends],
+            [c.task.version for c in ends],
+            [c.result for c in ends],
+            [c.keep_for for c in ends],
+            [c.started_ago or None for c in ends],
+            [c.task.token for c in ends],
+            [c.task.session for c in ends],
+        )
+        applied.update(task for (task,) in rows)
+    elif ends:
         rows = yield q.each(
             "end_tasks",
             [c.task.id for c in ends],
@@ -157,7 +175,6 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.crashes for c in ends],
             [c.keep_for for c in ends],
             [c.started_ago or None for c in ends],
-            [c.finished_ago for c in ends],
             [c.task.token for c in ends],
             [c.task.session for c in ends],
         )

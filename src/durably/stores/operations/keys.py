@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from durably.core.change import Change
-from durably.core.task import Scope, State, Task, restore
+from durably.core.task import Scope, State, Task
 from durably.stores.statement import Queries, Steps
 
 Key = tuple[str, str]
@@ -85,31 +85,40 @@ def lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[Held]:
     }
 
 
-def as_head(task: Task, session: str, token: int, now: int) -> Task:
-    """The task as its leased key row describes it: the attempt counts from now."""
-    return msgspec.structs.replace(
-        task,
-        state=State.LEASED.value,
-        session=session,
-        token=token,
-        attempt=task.attempt + 1,
-        spent=task.spent + 1,
-        started_at=now,
-    )
-
-
-def read_heads(q: Queries, keys: Sequence[Key], ahead: int) -> Steps[list[tuple[Key, int, list[Waiting]]]]:
-    """What waits in each of these keys, up to so many; with the token for whoever takes it."""
+def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: int) -> Steps[dict[Key, list[Waiting]]]:
+    """What waits in each of these keys, up to so many, as its key row will describe it if it is leased."""
     rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead)
-    found: dict[Key, tuple[int, list[Waiting]]] = {}
-    for queue, key, token, early, *columns in rows:
-        _, waiting = found.setdefault((queue, key), (token, []))
-        if columns[0] is not None:
-            waiting.append((restore(tuple(columns)), bool(early)))
-    return [
-        (key, token, sorted(waiting, key=lambda one: one[0].seq) if len(waiting) > 1 else waiting)
-        for key, (token, waiting) in found.items()
-    ]
+    found: dict[Key, list[Waiting]] = {key: [] for key in keys}
+    for row in rows:
+        if row[_BESIDE] is not None:
+            found[row[0], row[1]].append((_leased(row, session, now), bool(row[3])))
+    if ahead > 1:
+        for waiting in found.values():
+            waiting.sort(key=_place)
+    return found
+
+
+_BESIDE = 4
+"""The columns beside those of the task: its queue, its key, the token for this claim, and whether it is early."""
+_STATE, _SESSION, _TOKEN, _ATTEMPT, _SPENT, _STARTED_AT = map(
+    Task.__struct_fields__.index, ("state", "session", "token", "attempt", "spent", "started_at")
+)
+
+
+def _leased(row: tuple[Any, ...], session: str, now: int) -> Task:
+    """The attempt counts from now."""
+    columns = [*row[_BESIDE:]]
+    columns[_STATE] = State.LEASED.value
+    columns[_SESSION] = session
+    columns[_TOKEN] = row[2]
+    columns[_ATTEMPT] += 1
+    columns[_SPENT] += 1
+    columns[_STARTED_AT] = now
+    return Task(*columns)
+
+
+def _place(one: Waiting) -> int:
+    return one[0].seq
 
 
 def is_plain(task: Task) -> bool:
@@ -130,13 +139,11 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
         task, early = one
         return not early and not task.crashes and not task.once and is_plain(task) and may_follow(task)
 
-    return [
-        as_head(task, head.session or "", head.token, head.started_at or 0) for task, _ in takewhile(follows, waiting)
-    ]
+    return [task for task, _ in takewhile(follows, waiting)]
 
 
 def lease_keys(q: Queries, heads: Sequence[Task], behind: Behind) -> Steps[None]:
-    """Write what `as_head` says into the key rows, which are locked."""
+    """Write what `read_heads` says into the key rows, which are locked."""
     if heads:
         yield q.each(
             "lease_keys",

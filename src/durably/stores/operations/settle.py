@@ -19,7 +19,6 @@ from durably.stores.operations.keys import (
     HeldKey,
     Key,
     advance_keys,
-    as_head,
     drop_keys,
     followers_of,
     is_plain,
@@ -190,13 +189,13 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
         return None
     went = Went([], now, {})
     gone: list[Key] = []
-    for key, token, waiting in (yield from read_heads(q, done[:room], onward.ahead)):
+    heads = yield from read_heads(q, done[:room], onward.ahead, onward.session, now)
+    for key, waiting in heads.items():
         if not waiting:
             gone.append(key)
             continue
-        (task, early), *behind = waiting
-        if not early and is_plain(task) and _is_known(task, onward):
-            head = as_head(task, onward.session, token, now)
+        (head, early), *behind = waiting
+        if not early and is_plain(head) and _is_known(head, onward):
             went.tasks.append(head)
             if followers := followers_of(head, behind, lambda one: _is_known(one, onward)):
                 went.behind[head.id] = followers

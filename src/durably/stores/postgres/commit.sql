@@ -23,26 +23,46 @@ SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, s
   FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
 RETURNING id::text
 
+-- :finish_keyed_tasks
+-- The same for the heads of keys, and their followers, whose leases are in their key rows.
+WITH gone AS (
+    DELETE FROM durably.tasks t
+     USING unnest(?1::text[]::uuid[], ?2::bigint[], ?3::bytea[], ?4::bigint[], ?5::bigint[], ?6::bigint[], ?7::text[])
+        AS d(id, version, result, keep_for, started_ago, token, session)
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id AND version = d.version OFFSET 0) f
+     WHERE t.ctid = f.row AND t.version = d.version
+    RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, d.token, t.partition,
+              t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.key, t.policy, t.gate, d.session,
+              t.payload, t.options, t.tags, t.cancel, t.details, d.result, d.keep_for, d.started_ago
+)
+INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
+                             gate, session, payload, options, tags, cancel, details, result)
+SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
+       now + keep_for, token, partition, priority, attempt + 1, spent + 1, crashes, once, 'done', name, queue, key,
+       policy, gate, session, payload, options, tags, cancel, details, result
+  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+RETURNING id::text
+
 -- :end_tasks
 -- Move the row to history in one statement.
 WITH gone AS (
     DELETE FROM durably.tasks t
      USING unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::text[], ?5::bytea[], ?6::int[], ?7::int[], ?8::int[],
-                  ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::bigint[], ?13::text[])
-        AS d(id, version, state, reason, result, attempt, spent, crashes, keep_for, started_ago, finished_ago, token,
-             session)
+                  ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[])
+        AS d(id, version, state, reason, result, attempt, spent, crashes, keep_for, started_ago, token, session)
      CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
      WHERE t.ctid = f.row AND t.version = d.version
     RETURNING t.id, t.seq, t.version + 1 AS version, t.created_at, t.ready_at, t.started_at AS claimed_at, t.expires_at,
               d.token, t.partition, t.priority, d.attempt, d.spent, d.crashes, t.once, d.state, t.name, t.queue, t.key,
               t.policy, t.gate, d.session, t.payload, t.options, t.tags, t.cancel, t.unique_scope, t.unique_key,
-              t.details, d.reason, d.result, d.keep_for, d.started_ago, d.finished_ago
+              t.details, d.reason, d.result, d.keep_for, d.started_ago
 )
 INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
                              gate, session, payload, options, tags, cancel, unique_scope, unique_key, details, reason,
                              result)
-SELECT id, seq, version, created_at, ready_at, coalesce(now - started_ago, claimed_at), expires_at, now - finished_ago,
+SELECT id, seq, version, created_at, ready_at, coalesce(now - started_ago, claimed_at), expires_at, now,
        now + keep_for, token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy, gate,
        session, payload, options, tags, cancel, unique_scope, unique_key, details, reason, result
   FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g

@@ -45,6 +45,11 @@ WITH accepted AS (
 )
 SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = ?3::text LIMIT 1
 
+-- :copy_tasks
+-- Many drafts with nothing special about them. Until the commit their ids keep out whoever sends them again.
+COPY durably.tasks (id, name, queue, payload, priority, partition, created_at, ready_at, version, token, attempt, spent,
+                    crashes, once, alone, state) FROM STDIN
+
 -- :take_unique
 -- The drafts whose unique key was free, and now is theirs. A period's start is part of its key.
 INSERT INTO durably.unique_keys (namespace, scope, key, task, fingerprint, expires_at)

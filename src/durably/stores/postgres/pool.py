@@ -33,8 +33,10 @@ SETTINGS = {
     "enable_memoize": "off",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
+    "idle_in_transaction_session_timeout": "60000",
 }
-"""Plans are pinned: a table's statistics are stale by the time the table has turned over."""
+"""Plans are pinned: a table's statistics are stale by the time the table has turned over. And whoever vanishes in the
+middle of a transaction holds nobody up for longer than a minute."""
 
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 BEGIN_POOLED = "; ".join([BEGIN, *(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())])

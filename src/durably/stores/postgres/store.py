@@ -25,6 +25,7 @@ from durably.stores.statement import Dialect, Operation, Queries, Rows, Statemen
 T = TypeVar("T")
 
 COLLISIONS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 REPEATS = 20
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -59,8 +60,10 @@ class PostgresStore:
         self.url = checked(url)
         self.schema = schema
         self.listen_url = checked(listen_url or url)
-        self._careful = load(dialect(schema))
-        self.queries = self._careful.without("drop_revived")
+        known = load(dialect(schema))
+        self.queries = known.without("drop_revived")
+        self._careful = known.without("copy_tasks")
+        """What is asked after an id was met twice."""
         self.pool = Pool(url)
 
     @property
@@ -214,7 +217,7 @@ class PostgresStore:
             return SchemaOutdated(f"{where} has no Durably schema {self.schema!r}: run `durably migrate` ({what})")
         if isinstance(error, psycopg.errors.DiskFull):
             return StoreUnavailable(f"{where}: the disk is full: free some space, nothing that was accepted is lost")
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        if isinstance(error, AWAY):
             return StoreUnavailable(f"{where} cannot be reached: {what}", fleeting=True)
         return StoreRejected(f"{where}: {what}")
 

@@ -13,10 +13,13 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from durably.stores.postgres.arrays import literal
+from durably.stores.postgres.copy import lines
 from durably.stores.statement import Rows
 
 TEXT, BINARY = 0, 1
 READ, WRITE = select.POLLIN, select.POLLOUT
+CHUNK = 1 << 18
+"""So many bytes of a copy are handed over at once."""
 
 Exchange = Generator[int, None, Rows]
 
@@ -53,6 +56,9 @@ class Wire:
         await self._await(self._tell(text))
 
     def _call(self, text: str, args: Sequence[Any]) -> Exchange:
+        if text.startswith("COPY "):
+            self._server.send_query(text.encode())
+            return (yield from self._answer(lines(args).encode(self._encoding)))
         values, formats = self._written(args)
         if not self.direct:
             self._server.send_query_params(text.encode(), values, None, formats, BINARY)
@@ -92,11 +98,9 @@ class Wire:
             formats.append(TEXT)
         return values, formats
 
-    def _answer(self) -> Exchange:
+    def _answer(self, copied: bytes = b"") -> Exchange:
         server = self._server
-        while server.flush():
-            yield READ | WRITE
-            server.consume_input()
+        yield from self._flush()
         rows: Rows = []
         failure: psycopg.Error | None = None
         while True:
@@ -109,11 +113,26 @@ class Wire:
             if result.status == ExecStatus.TUPLES_OK:
                 self._loading.set_pgresult(result)
                 rows = self._loading.load_rows(0, result.ntuples, tuple)
+            elif result.status == ExecStatus.COPY_IN:
+                yield from self._feed(copied)
             elif result.status != ExecStatus.COMMAND_OK:
                 failure = failure or self._failure(result)
         if failure is not None:
             raise failure
         return rows
+
+    def _flush(self) -> Generator[int, None, None]:
+        while self._server.flush():
+            yield READ | WRITE
+            self._server.consume_input()
+
+    def _feed(self, data: bytes) -> Generator[int, None, None]:
+        for place in range(0, len(data), CHUNK):
+            while not self._server.put_copy_data(data[place : place + CHUNK]):
+                yield WRITE
+            yield from self._flush()
+        self._server.put_copy_end()
+        yield from self._flush()
 
     def _failure(self, result: PGresult) -> psycopg.Error:
         code, message = (

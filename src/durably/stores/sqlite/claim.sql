@@ -48,13 +48,13 @@ WITH r AS MATERIALIZED (
       FROM json_each(?2)
 )
 UPDATE durably_tasks AS t
-   SET state = 'leased', session = ?1, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
+   SET state = 'leased', session = ?1, token = ({token}),
        attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
  WHERE seq IN (SELECT f.seq FROM r CROSS JOIN durably_tasks f
                 WHERE f.state = 'ready' AND f.queue = r.queue AND f.priority = r.priority AND f.ready_at >= r.floor
                   AND f.created_at <= r.cutoff AND f.alone = ?7
-                LIMIT ?6)
-RETURNING {row}
+                LIMIT ?6);
+SELECT {packed} {claimed} AND t.session = ?1
 
 -- :line_heads
 SELECT queue, gate, priority, ready_at FROM durably_tasks
@@ -190,12 +190,12 @@ SELECT p.gate, count(*)
 -- :claim_lines
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
 UPDATE durably_tasks AS t
-   SET state = 'leased', session = ?6, token = (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'),
+   SET state = 'leased', session = ?6, token = ({token}),
        attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
  WHERE seq IN (SELECT seq FROM durably_tasks
                 WHERE state = 'blocked' AND key IS NULL AND queue = ?1 AND gate = ?2 AND created_at <= ?4 AND alone = ?5
-                ORDER BY priority DESC, seq LIMIT ?3)
-RETURNING {row}
+                ORDER BY priority DESC, seq LIMIT ?3);
+SELECT {packed} {claimed} AND t.session = ?6
 
 -- :lock_lines
 SELECT l.queue, l.gate

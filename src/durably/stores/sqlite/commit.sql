@@ -12,30 +12,27 @@ RETURNING id;
 DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 
 -- :finish_silent_tasks
--- The same for all tasks at once, of which none has a result: rows of id, version, keep_for and started_ago.
-SELECT json_group_array(t.id)
-  FROM json_each(?1) d CROSS JOIN durably_tasks t
- WHERE t.id = json_extract(d.value, '$[0]') AND t.version = json_extract(d.value, '$[1]');
+-- The same for all tasks at once, of which none has a result: groups of token, version, keep_for, and what started when,
+-- by seq. A seq comes again when its task has ended, but not with the token.
+WITH g AS MATERIALIZED ({groups})
+SELECT json_group_array(t.id) {grouped};
+WITH g AS MATERIALIZED ({groups})
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
                              payload, options, tags, cancel, details)
-SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at,
-       coalesce(:now - json_extract(d.value, '$[3]'), t.started_at), t.expires_at, :now,
-       :now + json_extract(d.value, '$[2]'), t.token, t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once,
-       'done', t.name, t.queue, t.session, t.payload, t.options, t.tags, t.cancel, t.details
-  FROM json_each(?1) d CROSS JOIN durably_tasks t
- WHERE t.id = json_extract(d.value, '$[0]') AND t.version = json_extract(d.value, '$[1]');
-DELETE FROM durably_tasks
- WHERE id IN (SELECT t.id FROM json_each(?1) d CROSS JOIN durably_tasks t
-                WHERE t.id = json_extract(d.value, '$[0]') AND t.version = json_extract(d.value, '$[1]'))
+SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at, coalesce(:now - d.value, t.started_at), t.expires_at, :now,
+       :now + g.keep_for, t.token, t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once, 'done', t.name,
+       t.queue, t.session, t.payload, t.options, t.tags, t.cancel, t.details {grouped};
+WITH g AS MATERIALIZED ({groups})
+DELETE FROM durably_tasks WHERE seq IN (SELECT t.seq {grouped})
 
 -- :end_tasks
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
                              gate, session, payload, options, tags, cancel, unique_scope, unique_key, details, reason,
                              result)
-SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?10, started_at), expires_at, :now - ?11, :now + ?9,
-       ?12, partition, priority, ?6, ?7, ?8, once, ?3, name, queue, key, policy, gate, ?13, payload, options, tags,
+SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?10, started_at), expires_at, :now, :now + ?9, ?11,
+       partition, priority, ?6, ?7, ?8, once, ?3, name, queue, key, policy, gate, ?12, payload, options, tags,
        cancel, unique_scope, unique_key, details, ?4, ?5
   FROM durably_tasks WHERE id = ?1 AND version = ?2
 RETURNING id;

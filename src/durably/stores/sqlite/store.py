@@ -15,24 +15,34 @@ from typing import Any, TypeVar, cast
 
 from durably.core.moment import Clock, HostClock
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import ended_columns, live_columns, row_columns, task_columns
+from durably.stores.columns import ended_columns, live_columns, task_columns
 from durably.stores.drive import drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
 from durably.stores.sqlite.examine import examine
+from durably.stores.sqlite.packed import BEGINNING, packed_columns, unpacked
 from durably.stores.sqlite.together import Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
 
 T = TypeVar("T")
 
+TOKEN = "SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'"
 DIALECT = Dialect(
     "durably.stores.sqlite",
     {
-        "row": row_columns(),
         "task": task_columns(""),
         "live": live_columns("", ""),
         "ended": ended_columns("", "0"),
+        "token": TOKEN,
+        "packed": packed_columns(),
+        "claimed": f"FROM durably_tasks t WHERE t.state = 'leased' AND t.token = ({TOKEN})",
+        "groups": """
+    SELECT json_extract(value, '$[0]') AS token, json_extract(value, '$[1]') AS version,
+           json_extract(value, '$[2]') AS keep_for, json_extract(value, '$[3]') AS started FROM json_each(?1)""",
+        "grouped": """
+  FROM g CROSS JOIN json_each(g.started) d CROSS JOIN durably_tasks t
+ WHERE t.seq = CAST(d.key AS INTEGER) AND t.token = g.token AND t.version = g.version""",
         "leased": "k.state = 'leased' AND (k.head = t.id OR instr(k.followers, t.id) > 0)",
     },
     numbered=False,
@@ -290,7 +300,8 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, ...]]]) -> Rows:
     rows: Rows = []
     for text, args in calls:
-        rows += connection.execute(text, args).fetchall()
+        found = connection.execute(text, args).fetchall()
+        rows += unpacked(found[0][0]) if text.startswith(BEGINNING) else found
     return rows
 
 

@@ -25,7 +25,7 @@ CREATE FUNCTION durably.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
 
 CREATE TABLE durably.tasks (
     id           uuid     NOT NULL,
-    seq          bigint   NOT NULL,
+    seq          bigint   NOT NULL DEFAULT nextval('durably.order_seq'),
     version      bigint   NOT NULL,
     created_at   bigint   NOT NULL,
     ready_at     bigint   NOT NULL,

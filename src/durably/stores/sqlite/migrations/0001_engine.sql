@@ -56,7 +56,7 @@ CREATE INDEX durably_tasks_ready   ON durably_tasks (queue, priority, ready_at) 
 CREATE INDEX durably_tasks_delayed ON durably_tasks (ready_at) WHERE state = 'delayed';
 CREATE INDEX durably_tasks_key     ON durably_tasks (queue, key, seq) WHERE state = 'blocked' AND key IS NOT NULL;
 CREATE INDEX durably_tasks_gate    ON durably_tasks (queue, gate, priority DESC, seq) WHERE state = 'blocked' AND key IS NULL;
-CREATE INDEX durably_tasks_leased  ON durably_tasks (session) WHERE state = 'leased';
+CREATE INDEX durably_tasks_leased  ON durably_tasks (session, token) WHERE state = 'leased';
 CREATE INDEX durably_tasks_expiry  ON durably_tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX durably_tasks_cancel  ON durably_tasks (id) WHERE cancel IS NOT NULL;
 CREATE INDEX durably_tasks_alone   ON durably_tasks (queue) WHERE alone;
