@@ -53,11 +53,10 @@ DRAIN = (
     Hop("arguments: decode", ("core/codec.py",)),
     Hop("timeout: arm and disarm", ("worker/deadlines.py",)),
     Hop("attempt: begin, call, end", ("worker/running.py", "worker/execute.py", "worker/context.py")),
-    Hop("the handler", ("bench/protocol.py", "bench/anatomy.py")),
     Hop("decide and report", ("worker/report.py", "core/lifecycle.py", "core/retry.py", "worker/relay.py")),
     Hop("commit: changes become arrays", ("stores/operations/commit.py", "stores/postgres/arrays.py")),
     Hop("statements, there and back", ("stores/",)),
-    Hop("events", ("observe/", "bench/program.py")),
+    Hop("events, and the handler", ("observe/", "bench/program.py")),
 )
 REST = "the event loop, and the rest"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from durably.client.bulk import Bulk
 from durably.client.definition import Call, Definition
@@ -23,6 +23,9 @@ from durably.stores.open import open_store
 from durably.stores.protocol import Store
 from durably.worker.options import WorkerOptions, worker_options
 from durably.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from durably.deliveries.deliveries import Deliveries
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +47,7 @@ class Durably:
         listen_url: str | None = None,
         codec: Codec | None = None,
         payload_limit: int = PAYLOAD_LIMIT,
+        secrets_key: str | Sequence[str] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
@@ -57,11 +61,24 @@ class Durably:
         self.limits = Limits(self._engine, namespace)
         self.keys = Keys(self._engine, namespace)
         self.sessions = Sessions(self._engine, namespace)
+        self._secrets_key = secrets_key
+        self._deliveries: Deliveries | None = None
 
     @property
     def events(self) -> Events:
         """Subscribe here to one event for every transition."""
         return self._engine.events
+
+    @property
+    def deliveries(self) -> Deliveries:
+        """Messages to peers: webhooks, federation, and channels of your own. Whoever reads this serves them too."""
+        if self._deliveries is None:
+            from durably.deliveries.deliveries import TASK, Deliveries
+            from durably.deliveries.dispatch import QUEUE, UNTIL_TOLD
+
+            self._deliveries = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
+            self.declare(self._deliveries.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
+        return self._deliveries
 
     @property
     def definitions(self) -> Mapping[str, Definition[..., Any]]:

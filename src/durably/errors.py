@@ -78,15 +78,15 @@ class SessionLost(DurablyError):
     """This worker's session is no longer live: what it held belongs to others now."""
 
 
-class Outcome(Exception):
+class Instruction(Exception):
     """What a handler raises to decide for itself what happens to its task."""
 
 
-class Permanent(Outcome):
+class Permanent(Instruction):
     """Trying again cannot help: make it a dead letter at once, with this reason."""
 
 
-class RetryAfter(Outcome):
+class RetryAfter(Instruction):
     """The attempt failed; do not try again before `delay` has passed (the policy may wait longer)."""
 
     def __init__(self, delay: str | float, reason: str = "") -> None:
@@ -94,7 +94,7 @@ class RetryAfter(Outcome):
         self.delay = delay
 
 
-class Snooze(Outcome):
+class Snooze(Instruction):
     """Not now: run it again after `delay`, without charging an attempt."""
 
     def __init__(self, delay: str | float, reason: str = "") -> None:
@@ -102,5 +102,5 @@ class Snooze(Outcome):
         self.delay = delay
 
 
-class Discard(Outcome):
+class Discard(Instruction):
     """The task has become pointless: end it as cancelled, with this reason."""

@@ -17,8 +17,7 @@ STEP = 0xFFFFFFFF
 """The last 62 bits of an id begin by chance, and go on by chance within a millisecond."""
 
 _chance = random.Random(os.urandom(32))
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _chance.seed(os.urandom(32)))
+getattr(os, "register_at_fork", dict)(after_in_child=lambda: _chance.seed(os.urandom(32)))
 
 
 def partition_for(text: str) -> int:

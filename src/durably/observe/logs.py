@@ -20,7 +20,20 @@ _COLOURS = {
     logging.ERROR: "31",
     logging.CRITICAL: "31;1",
 }
-_WARN = {"dead", "crashed", "fenced", "stuck", "worker_stuck", "unknown", "session_lost", "session_dead", "key_paused"}
+_WARN = {
+    "crashed",
+    "dead",
+    "destination_disabled",
+    "destination_gone",
+    "destination_suspended",
+    "fenced",
+    "key_paused",
+    "session_dead",
+    "session_lost",
+    "stuck",
+    "unknown",
+    "worker_stuck",
+}
 _QUIET = {"enqueued", "started", "completed", "promoted", "pruned"}
 
 

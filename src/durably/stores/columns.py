@@ -10,6 +10,14 @@ _COUNTED = ("attempt", "spent")
 _FROM_KEY = ("token", "session", "started_at")
 
 
+DESTINATION = ("namespace", "name", "channel", "address", "rules", "condition", "secrets", "version", "updated_at")
+
+
+def destination_columns() -> str:
+    """A row of destinations `d`."""
+    return ", ".join(f"d.{name}" for name in DESTINATION)
+
+
 def task_columns(cast: str) -> str:
     """A live row as the table `t` has it."""
     return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in LIVE)

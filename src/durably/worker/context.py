@@ -75,6 +75,16 @@ class Context:
         return self._task.attempt
 
     @property
+    def spent(self) -> int:
+        """The number of this attempt in its cycle: a replay begins anew."""
+        return self._task.spent
+
+    @property
+    def crashes(self) -> int:
+        """How many attempts of this cycle ended with the death of their worker."""
+        return self._task.crashes
+
+    @property
     def token(self) -> int:
         """The fence token: it rises with every claim, so a system that remembers the highest can refuse a zombie."""
         return self._task.token

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from uuid import UUID
 
 import pytest
@@ -79,6 +81,26 @@ def test_ids_of_a_millisecond_lie_apart_by_chance(value: int, step: int) -> None
     first, second, third = (UUID(ids.task("k")).int for _ in range(3))
 
     assert second - first == third - second == step
+
+
+FORKING = """
+import os
+from durably.core.ids import Ids
+from durably.testing.clock import ManualClock
+
+ids = Ids(ManualClock())
+ids.task(None)
+child = os.fork()
+print(ids.task(None), flush=True)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_process_and_its_child_make_different_ids() -> None:
+    made = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True).stdout.split()
+
+    assert len(set(made)) == 2
 
 
 def test_the_years_that_an_id_can_hold_wrap_around() -> None:

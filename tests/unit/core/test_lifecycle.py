@@ -15,6 +15,7 @@ from durably.core.lifecycle import (
     discard,
     expire,
     fail,
+    hurry,
     lapse,
     put_back,
     release,
@@ -327,6 +328,14 @@ def test_a_resumed_head_begins_a_new_cycle() -> None:
     head = a_task(state="blocked", key="k", spent=8, crashes=3, alone=True)
 
     assert resume(head) == Change(head, State.BLOCKED, 0, 0)
+
+
+def test_what_waits_can_be_made_due_without_a_new_budget() -> None:
+    late = a_task(state="delayed", spent=3, crashes=1)
+    held = a_task(state="blocked", key="k", spent=2)
+
+    assert hurry(late) == Change(late, State.READY, 3, 1)
+    assert hurry(held) == Change(held, State.BLOCKED, 2, 0)
 
 
 def test_a_row_that_cannot_be_read_is_a_dead_letter_even_in_a_key_that_would_pause() -> None:

@@ -89,7 +89,7 @@ def accept(
     if len(drafts) >= MANY and not again and not fresh and all(map(_is_plain, drafts)):
         return Operation("accept", lambda q: _accept_many(q, drafts))
     single = not again and not any(_needs_care(draft) for draft in drafts)
-    return Operation("accept", lambda q: _accept(q, drafts, again, fresh), single=single)
+    return Operation("accept", lambda q: accepted(q, drafts, again, fresh), single=single)
 
 
 def _accept_plain(q: Queries, draft: Draft) -> Steps[list[Accepted | Conflict]]:
@@ -120,7 +120,8 @@ def _accept_many(q: Queries, drafts: Sequence[Draft]) -> Steps[list[Accepted | C
     return [Accepted(draft.id) for draft in drafts]
 
 
-def _accept(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[list[Accepted | Conflict]]:
+def accepted(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[list[Accepted | Conflict]]:
+    """What `accept` does, as a part of something larger."""
     unique = [draft for draft in drafts if draft.unique_scope is not None]
     answers: dict[str, Accepted | Conflict] = {}
     if unique:

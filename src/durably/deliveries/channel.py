@@ -1,0 +1,31 @@
+"""A channel is a way to a peer. It says what happened; retrying is not its business."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from durably.core.delivery import Destination, Message, Outcome
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One attempt to bring one message to one destination."""
+
+    task: str
+    attempt: int
+    message: Message
+    destination: Destination
+    secrets: tuple[str, ...] = ()
+    possible_duplicate: bool = False
+    """Whether an earlier attempt may have brought it there already."""
+
+
+class Channel(Protocol):
+    """What a way to a peer has to offer.
+
+    It may also have `check(address)`, which refuses what it could never deliver to; and `async reconcile(delivery)`,
+    which answers True if the peer has a message whose outcome was unknown.
+    """
+
+    async def deliver(self, delivery: Delivery) -> Outcome: ...

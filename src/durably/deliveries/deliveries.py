@@ -1,0 +1,242 @@
+"""Deliveries, as an application uses them: publish a message to an audience, and see who got it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec
+
+import msgspec
+
+from durably.client.engine import Engine
+from durably.client.info import TaskInfo, task_info
+from durably.client.intake import TRIES
+from durably.core.brief import brief
+from durably.core.codec import encode
+from durably.core.delivery import Destination, Message, Rules
+from durably.core.ids import derived
+from durably.core.moment import micros
+from durably.core.options import text
+from durably.core.task import Draft, Task, full_queue
+from durably.deliveries.audience import Audience, Target, To, resolved
+from durably.deliveries.channel import Channel
+from durably.deliveries.destinations import Destinations
+from durably.deliveries.dispatch import QUEUE, Dispatcher, line_of
+from durably.deliveries.guard import Guard
+from durably.deliveries.vault import Vault
+from durably.errors import BadOption, StoreUnavailable, UnknownTask
+from durably.stores.operations.deliver import deliveries_of, message_of, publish
+
+P = ParamSpec("P")
+
+TASK = "durably.deliver"
+DEFAULT = Rules()
+HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+RESERVED = ("host", "content-length", "content-type", "transfer-encoding", "connection", "date", "digest", "signature")
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """A message that was accepted, and the tasks that bring it to each destination."""
+
+    id: str
+    deliveries: dict[str, str]
+    """The task for each destination."""
+
+
+class DeliveryInfo(msgspec.Struct, frozen=True):
+    """How the delivery of a message to one destination stands."""
+
+    destination: str
+    task: str
+    info: TaskInfo | None
+    """None once its history has been pruned."""
+
+
+class Deliveries:
+    """Messages to peers."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        namespace: str,
+        *,
+        secrets_key: str | Sequence[str] | None = None,
+        rules: Rules = DEFAULT,
+    ) -> None:
+        keys = [secrets_key] if isinstance(secrets_key, str) else secrets_key
+        self._engine = engine
+        self._namespace = namespace
+        self._rules = rules
+        self._vault = Vault(keys)
+        self.channels: dict[str, Channel] = _usual_channels()
+        """How messages get there, by name. It can be changed while workers run."""
+        self.dispatcher = Dispatcher(engine, namespace, self.channels, self._vault)
+        self.destinations = Destinations(engine, namespace, self._vault, self._check, rules)
+
+    def audience(self, find: Callable[P, Iterable[Any]]) -> Callable[P, Audience]:
+        """Declare how an audience is found; calling it names one, which is looked up when a message is published."""
+
+        def named(*args: P.args, **kwargs: P.kwargs) -> Audience:
+            return Audience(find, args, kwargs)
+
+        return named
+
+    def publish(
+        self,
+        kind: str,
+        body: Any,
+        to: To,
+        *,
+        sender: str | None = None,
+        channel: str = "webhook",
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        within: Any = None,
+    ) -> Publication:
+        """Accept a message and one delivery for each of the audience, all of them or none.
+
+        A destination that is not known yet is added, with `channel`. Bytes are sent as they are, anything else as JSON.
+        """
+        message, targets = self._prepared(kind, body, to, sender, channel, content_type, headers)
+        if within is not None:
+            op = publish(message, targets, self._drafting(message), fresh=True)
+            return _published(message, self._engine.store.caller(within).run(op))
+        for attempt in range(TRIES):
+            try:
+                op = publish(message, targets, self._drafting(message), again=attempt > 0)
+                return _published(message, self._engine.store.run(op))
+            except StoreUnavailable as error:
+                if not error.fleeting or attempt == TRIES - 1:
+                    raise
+        raise AssertionError
+
+    async def apublish(
+        self,
+        kind: str,
+        body: Any,
+        to: To,
+        *,
+        sender: str | None = None,
+        channel: str = "webhook",
+        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+        within: Any = None,
+    ) -> Publication:
+        """The asynchronous twin of publish."""
+        message, targets = self._prepared(kind, body, to, sender, channel, content_type, headers)
+        if within is not None:
+            op = publish(message, targets, self._drafting(message), fresh=True)
+            return _published(message, await self._engine.store.caller(within).arun(op))
+        for attempt in range(TRIES):
+            try:
+                op = publish(message, targets, self._drafting(message), again=attempt > 0)
+                return _published(message, await self._engine.store.arun(op))
+            except StoreUnavailable as error:
+                if not error.fleeting or attempt == TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def report(self, message: str) -> list[DeliveryInfo]:
+        """Who got a message, who did not, why, and when it is tried again."""
+        return self._reported(message, self._engine.store.run(deliveries_of(message, self._namespace)))
+
+    async def areport(self, message: str) -> list[DeliveryInfo]:
+        """The asynchronous twin of report."""
+        return self._reported(message, await self._engine.store.arun(deliveries_of(message, self._namespace)))
+
+    def message(self, message: str) -> Message:
+        """The message itself."""
+        found = self._engine.store.run(message_of(message))
+        if found is None:
+            raise UnknownTask(f"there is no message {message!r}")
+        return msgspec.structs.replace(found, body=self._engine.codec.decode(found.body))
+
+    def _reported(self, message: str, found: list[tuple[str, str, Task | None]]) -> list[DeliveryInfo]:
+        codec = self._engine.codec
+        return [DeliveryInfo(name, task, None if row is None else task_info(row, codec)) for name, task, row in found]
+
+    def _check(self, channel: str, address: str) -> None:
+        """Let the channel refuse an address before anything waits for it."""
+        check: Any = getattr(self.channels.get(channel), "check", None)
+        if check is not None:
+            check(address)
+
+    def _prepared(
+        self,
+        kind: str,
+        body: Any,
+        to: To,
+        sender: str | None,
+        channel: str,
+        content_type: str,
+        headers: Mapping[str, str] | None,
+    ) -> tuple[Message, list[Destination]]:
+        plain = body if isinstance(body, bytes) else encode(body, f"the message {kind!r}")
+        message = Message(
+            self._engine.ids.task(None),
+            text(kind, "kind"),
+            self._engine.payload(f"message {kind}", plain),
+            _value("content_type", content_type),
+            _checked(headers or {}),
+            sender,
+        )
+        return message, [self._destination(target, channel) for target in resolved(to, sender)]
+
+    def _destination(self, target: Target, channel: str) -> Destination:
+        """What becomes of a target if it is not known yet."""
+        chosen = target.channel or channel
+        if target.address is not None:
+            self._check(chosen, target.address)
+        return Destination(self._namespace, target.name, chosen, target.address or "", self._rules)
+
+    def _drafting(self, message: Message) -> Callable[[Destination], Draft]:
+        queue = full_queue(self._namespace, QUEUE)
+
+        def draft(destination: Destination) -> Draft:
+            rules, name = destination.rules, destination.name
+            ordered = rules.order == "fifo"
+            plain = msgspec.json.encode({"message": message.id, "destination": name})
+            return Draft(
+                derived(message.id, 1, name, name if ordered else None),
+                TASK,
+                queue,
+                self._engine.payload(TASK, plain),
+                key=name if ordered else None,
+                policy=rules.policy if ordered else None,
+                gate=None if ordered else line_of(self._namespace, name),
+                expires_in=micros(rules.expires),
+            )
+
+        return draft
+
+
+def _usual_channels() -> dict[str, Channel]:
+    """Webhooks, if what they need is installed: `pip install 'durably[http]'`."""
+    try:
+        from durably.deliveries.client import Client
+        from durably.deliveries.http import Webhook
+    except ImportError:
+        return {}
+    return {"webhook": Webhook(Client(Guard()))}
+
+
+def _published(message: Message, sent: list[tuple[Destination, str]]) -> Publication:
+    return Publication(message.id, {destination.name: task for destination, task in sent})
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    checked = {}
+    for name, value in headers.items():
+        if not isinstance(name, str) or not HEADER.fullmatch(name):
+            raise BadOption(f"headers: {brief(name)} is not the name of a header")
+        if name.lower() in RESERVED or name.lower().startswith("webhook-"):
+            raise BadOption(f"headers: {name} is set by the channel itself")
+        checked[name.lower()] = _value(f"headers: {name}", value)
+    return checked
+
+
+def _value(what: str, value: str) -> str:
+    if not isinstance(value, str) or not VALUE.fullmatch(value):
+        raise BadOption(f"{what}: {brief(value)} must be text without line breaks or other control characters")
+    return value

@@ -1,0 +1,342 @@
+"""What operators do with destinations: add them, look at them, change, pause and resume them, rotate their secrets."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import msgspec
+
+from durably.client.engine import Engine
+from durably.client.info import TaskInfo, task_info
+from durably.client.operators import Operator
+from durably.client.plan import Plan, arun, run
+from durably.core.brief import brief
+from durably.core.delivery import Condition, Destination, Rules, Standing
+from durably.core.limits import parse_rate
+from durably.core.moment import Duration, seconds
+from durably.core.options import text
+from durably.core.task import Task
+from durably.deliveries.dispatch import line_of
+from durably.deliveries.vault import Vault
+from durably.deliveries.webhooks import new_secret
+from durably.errors import BadOption, Conflict, UnknownTask
+from durably.stores.operations.control import set_limit
+from durably.stores.operations.deliver import (
+    add_destinations,
+    change_destination,
+    destinations,
+    forget_destination,
+    hurry,
+    list_destinations,
+    pending,
+    release_line,
+)
+
+ROUNDS = 20
+ALL = 1_000_000
+
+
+class RuleOptions(TypedDict, total=False):
+    """What can be chosen for a destination."""
+
+    order: Literal["fifo", "unordered"]
+    schedule: Sequence[Duration]
+    timeout: Duration
+    concurrency: int
+    rate: str | None
+    policy: Literal["block", "overtake", "pause"]
+    expires: Duration
+    breaker: int
+    cooldown: Duration
+    jitter: float
+
+
+class DestinationInfo(msgspec.Struct, frozen=True):
+    """A destination as people see it: without its secrets."""
+
+    name: str
+    channel: str
+    address: str
+    rules: Rules
+    condition: Condition
+    signed: bool
+    """Whether it has a secret."""
+
+    @property
+    def standing(self) -> str:
+        return str(self.condition.standing)
+
+
+def rules_with(base: Rules, options: RuleOptions) -> Rules:
+    """The rules with these options, checked."""
+    changes: dict[str, Any] = {}
+    for option, value in options.items():
+        match option:
+            case "order" | "policy":
+                allowed = ("fifo", "unordered") if option == "order" else ("block", "overtake", "pause")
+                if value not in allowed:
+                    raise BadOption(f"{option}: {brief(value)} must be one of {', '.join(allowed)}")
+                changes[option] = value
+            case "schedule":
+                if isinstance(value, str) or not isinstance(value, Sequence):
+                    raise BadOption(f"schedule: {brief(value)} must be a list of waits, such as ['30s', '5m', '30m']")
+                changes[option] = tuple(seconds(one, "schedule") for one in value)
+            case "timeout" | "expires" | "cooldown":
+                changes[option] = seconds(value, option)  # type: ignore[arg-type]
+                if changes[option] <= 0:
+                    raise BadOption(f"{option}: {brief(value)} must be longer than nothing")
+            case "concurrency" | "breaker":
+                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                    raise BadOption(f"{option}: {brief(value)} must be a whole number from 1")
+                changes[option] = value
+            case "rate":
+                changes[option] = None if value is None else parse_rate(str(value))[0]
+            case "jitter":
+                if not isinstance(value, int | float) or not 0 <= value <= 1:
+                    raise BadOption(f"jitter: {brief(value)} must be from 0 to 1")
+                changes[option] = float(value)
+            case _:
+                raise BadOption(f"there is no option {option!r} of a destination")
+    return msgspec.structs.replace(base, **changes)
+
+
+class Destinations(Operator):
+    """Peers, and how they are delivered to."""
+
+    def __init__(
+        self, engine: Engine, namespace: str, vault: Vault, check: Callable[[str, str], None], defaults: Rules
+    ) -> None:
+        super().__init__(engine, namespace)
+        self._vault = vault
+        self._check = check
+        self._defaults = defaults
+
+    def add(
+        self,
+        name: str,
+        address: str,
+        *,
+        channel: str = "webhook",
+        secret: str | None = None,
+        **options: Unpack[RuleOptions],
+    ) -> DestinationInfo:
+        """Add a destination. A webhook without a `secret` gets a new one, which `secrets` shows."""
+        return run(self._store, self._add(name, address, channel, secret, options))
+
+    async def aadd(
+        self,
+        name: str,
+        address: str,
+        *,
+        channel: str = "webhook",
+        secret: str | None = None,
+        **options: Unpack[RuleOptions],
+    ) -> DestinationInfo:
+        """The asynchronous twin of add."""
+        return await arun(self._store, self._add(name, address, channel, secret, options))
+
+    def get(self, name: str) -> DestinationInfo:
+        """One destination."""
+        return _info(run(self._store, self._found(name)))
+
+    async def aget(self, name: str) -> DestinationInfo:
+        """The asynchronous twin of get."""
+        return _info(await arun(self._store, self._found(name)))
+
+    def list(self, *, standing: str | None = None, after: str = "", limit: int = 50) -> builtins.list[DestinationInfo]:
+        """Destinations in the order of their names, those `after` a name."""
+        return [_info(one) for one in self._store.run(list_destinations(self._namespace, after, standing, limit))]
+
+    async def alist(
+        self, *, standing: str | None = None, after: str = "", limit: int = 50
+    ) -> builtins.list[DestinationInfo]:
+        """The asynchronous twin of list."""
+        found = await self._store.arun(list_destinations(self._namespace, after, standing, limit))
+        return [_info(one) for one in found]
+
+    def set(
+        self, name: str, *, address: str | None = None, channel: str | None = None, **options: Unpack[RuleOptions]
+    ) -> DestinationInfo:
+        """Change a destination. Its order holds for what is published from now on."""
+        return run(self._store, self._set(name, address, channel, options))
+
+    async def aset(
+        self, name: str, *, address: str | None = None, channel: str | None = None, **options: Unpack[RuleOptions]
+    ) -> DestinationInfo:
+        """The asynchronous twin of set."""
+        return await arun(self._store, self._set(name, address, channel, options))
+
+    def pause(self, name: str, reason: str = "paused") -> DestinationInfo:
+        """Deliver nothing to it until it is resumed; what is published meanwhile waits."""
+        return run(self._store, self._paused(name, reason))
+
+    async def apause(self, name: str, reason: str = "paused") -> DestinationInfo:
+        """The asynchronous twin of pause."""
+        return await arun(self._store, self._paused(name, reason))
+
+    def resume(self, name: str) -> DestinationInfo:
+        """Deliver again, at once: whatever was held against the peer is forgotten."""
+        return run(self._store, self._resumed(name))
+
+    async def aresume(self, name: str) -> DestinationInfo:
+        """The asynchronous twin of resume."""
+        return await arun(self._store, self._resumed(name))
+
+    def pending(self, name: str, *, limit: int = 50) -> builtins.list[TaskInfo]:
+        """What waits for it, or is under way, in the order of acceptance."""
+        return self._infos(self._store.run(pending(self._namespace, name, limit)))
+
+    async def apending(self, name: str, *, limit: int = 50) -> builtins.list[TaskInfo]:
+        """The asynchronous twin of pending."""
+        return self._infos(await self._store.arun(pending(self._namespace, name, limit)))
+
+    def secrets(self, name: str) -> tuple[str, ...]:
+        """Its secrets, the newest first, for whoever sets up the receiver."""
+        return self._opened(run(self._store, self._found(name)))
+
+    async def asecrets(self, name: str) -> tuple[str, ...]:
+        """The asynchronous twin of secrets."""
+        return self._opened(await arun(self._store, self._found(name)))
+
+    def rotate(self, name: str, secret: str | None = None) -> str:
+        """A new secret, which signs beside the old one until `retire`; the new one."""
+        return run(self._store, self._rotated(name, secret))
+
+    async def arotate(self, name: str, secret: str | None = None) -> str:
+        """The asynchronous twin of rotate."""
+        return await arun(self._store, self._rotated(name, secret))
+
+    def retire(self, name: str) -> DestinationInfo:
+        """Sign with the newest secret only."""
+        return run(self._store, self._retired(name))
+
+    async def aretire(self, name: str) -> DestinationInfo:
+        """The asynchronous twin of retire."""
+        return await arun(self._store, self._retired(name))
+
+    def forget(self, name: str) -> bool:
+        """Forget a destination; what still waits for it becomes dead letters. False if it was not known."""
+        return self._store.run(forget_destination(self._namespace, name))
+
+    async def aforget(self, name: str) -> bool:
+        """The asynchronous twin of forget."""
+        return await self._store.arun(forget_destination(self._namespace, name))
+
+    def _place(self, name: str) -> str:
+        return f"{self._namespace}/{name}"
+
+    def _opened(self, destination: Destination) -> tuple[str, ...]:
+        return self._vault.open(destination.secrets, self._place(destination.name))
+
+    def _infos(self, tasks: builtins.list[Task]) -> builtins.list[TaskInfo]:
+        return [task_info(task, self._engine.codec) for task in tasks]
+
+    def _add(
+        self, name: str, address: str, channel: str, secret: str | None, options: RuleOptions
+    ) -> Plan[DestinationInfo]:
+        self._check(channel, address)
+        made = Destination(
+            self._namespace,
+            text(name, "destination"),
+            text(channel, "channel"),
+            address,
+            rules_with(self._defaults, options),
+            secrets=self._vault.seal(
+                [secret or new_secret()] if channel == "webhook" or secret else [], self._place(name)
+            ),
+        )
+        added: set[str] = yield add_destinations([made])
+        if not added:
+            raise Conflict(f"there is a destination {name!r} already: change it with `set`, or choose another name")
+        yield from self._limited(made)
+        return _info(made)
+
+    def _limited(self, destination: Destination) -> Plan[None]:
+        """Unordered deliveries wait in a limit group of their own."""
+        group = f"g:{line_of(destination.namespace, destination.name)}"
+        rules = destination.rules
+        if rules.order == "unordered":
+            burst = max(rules.rate or 1.0, 1.0)
+            yield set_limit(group, rules.concurrency, rules.rate, burst)
+        else:
+            yield set_limit(group, None, None, 1.0)
+
+    def _found(self, name: str) -> Plan[Destination]:
+        found: dict[str, Destination] = yield destinations(self._namespace, [name])
+        if name not in found:
+            raise UnknownTask(f"there is no destination {name!r}")
+        return found[name]
+
+    def _changed(self, name: str, change: Callable[[Destination], Destination]) -> Plan[Destination]:
+        """Change it as it is now, however often others do the same."""
+        for _ in range(ROUNDS):
+            destination = yield from self._found(name)
+            changed = change(destination)
+            written: bool = yield change_destination(changed)
+            if written:
+                return changed
+        raise Conflict(f"the destination {name!r} changes all the time: try again")
+
+    def _set(self, name: str, address: str | None, channel: str | None, options: RuleOptions) -> Plan[DestinationInfo]:
+        def change(one: Destination) -> Destination:
+            if address is not None or channel is not None:
+                self._check(channel or one.channel, address or one.address)
+            return msgspec.structs.replace(
+                one,
+                address=address or one.address,
+                channel=channel or one.channel,
+                rules=rules_with(one.rules, options),
+            )
+
+        changed = yield from self._changed(name, change)
+        if {"order", "concurrency", "rate"} & options.keys():
+            yield from self._limited(changed)
+        return _info(changed)
+
+    def _paused(self, name: str, reason: str) -> Plan[DestinationInfo]:
+        condition = Condition(Standing.DISABLED, text(reason, "reason"))
+        changed = yield from self._changed(
+            name,
+            lambda one: msgspec.structs.replace(
+                one, condition=msgspec.structs.replace(condition, learned=one.condition.learned)
+            ),
+        )
+        return _info(changed)
+
+    def _resumed(self, name: str) -> Plan[DestinationInfo]:
+        changed = yield from self._changed(
+            name, lambda one: msgspec.structs.replace(one, condition=Condition(learned=one.condition.learned))
+        )
+        tasks: builtins.list[Task] = yield pending(self._namespace, name, ALL)
+        yield hurry([task.id for task in tasks])
+        yield release_line(line_of(self._namespace, name))
+        return _info(changed)
+
+    def _rotated(self, name: str, secret: str | None) -> Plan[str]:
+        new = secret or new_secret()
+
+        def change(one: Destination) -> Destination:
+            kept = self._opened(one)[:1]
+            return msgspec.structs.replace(one, secrets=self._vault.seal([new, *kept], self._place(name)))
+
+        yield from self._changed(name, change)
+        return new
+
+    def _retired(self, name: str) -> Plan[DestinationInfo]:
+        def change(one: Destination) -> Destination:
+            return msgspec.structs.replace(one, secrets=self._vault.seal(self._opened(one)[:1], self._place(name)))
+
+        return _info((yield from self._changed(name, change)))
+
+
+def _info(destination: Destination) -> DestinationInfo:
+    return DestinationInfo(
+        destination.name,
+        destination.channel,
+        destination.address,
+        destination.rules,
+        destination.condition,
+        destination.secrets is not None,
+    )

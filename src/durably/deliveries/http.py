@@ -1,0 +1,99 @@
+"""Channels over HTTP: webhooks, and federation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from durably.core.delivery import Kind, Outcome
+from durably.deliveries import classify
+from durably.deliveries.channel import Delivery
+from durably.deliveries.classify import Reply
+from durably.deliveries.client import Client
+from durably.deliveries.federation import Key, sign_cavage, sign_rfc9421
+from durably.deliveries.webhooks import sign
+from durably.errors import BadOption
+
+SIGNERS = {"rfc9421": sign_rfc9421, "cavage": sign_cavage}
+
+
+class Webhook:
+    """POST with Standard Webhooks signatures."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        message, now = delivery.message, time.time()
+        headers = {**message.headers, "content-type": message.content_type}
+        if delivery.secrets:
+            try:
+                headers |= sign(delivery.secrets, message.id, int(now), message.body)
+            except BadOption as error:
+                return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
+        else:
+            headers |= {"webhook-id": message.id, "webhook-timestamp": str(int(now))}
+        reply = await self._client.post(
+            delivery.destination.address, headers, message.body, delivery.destination.rules.timeout
+        )
+        return classify.webhook(reply, now) if isinstance(reply, Reply) else reply
+
+    def check(self, address: str) -> None:
+        """Refuse an address that could never be posted to."""
+        self._client.guard.target(address)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._client.aclose()
+
+
+class Federation:
+    """POST with HTTP signatures in the name of the message's sender.
+
+    RFC 9421 comes first, then what older servers understand; which of them a peer takes is remembered.
+    """
+
+    def __init__(self, client: Client, key_for: Callable[[str], Awaitable[Key]]) -> None:
+        self._client = client
+        self._key_for = key_for
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        try:
+            key = await self._key_for(delivery.message.sender or "")
+        except LookupError as error:
+            return Outcome(kind=Kind.MISCONFIGURED, reason=f"there is no key for {delivery.message.sender!r}: {error}")
+        known = delivery.destination.condition.learned
+        first = known if known in SIGNERS else "rfc9421"
+        other = "cavage" if first == "rfc9421" else "rfc9421"
+        until = time.monotonic() + delivery.destination.rules.timeout
+        reply = await self._post(delivery, key, first, until)
+        if isinstance(reply, Reply) and reply.status in (400, 401):
+            second = await self._post(delivery, key, other, until)
+            if not (isinstance(second, Reply) and second.status in (400, 401)):
+                return msgspec.structs.replace(self._judged(second), learned=other)
+        return self._judged(reply)
+
+    async def _post(self, delivery: Delivery, key: Key, kind: str, until: float) -> Reply | Outcome:
+        message = delivery.message
+        try:
+            headers: Mapping[str, str] = SIGNERS[kind](
+                key, "POST", delivery.destination.address, message.body, message.content_type, time.time()
+            )
+        except BadOption as error:
+            return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
+        return await self._client.post(
+            delivery.destination.address, {**message.headers, **headers}, message.body, until - time.monotonic()
+        )
+
+    def _judged(self, reply: Reply | Outcome) -> Outcome:
+        return classify.federation(reply, time.time()) if isinstance(reply, Reply) else reply
+
+    def check(self, address: str) -> None:
+        """Refuse an address that could never be posted to."""
+        self._client.guard.target(address)
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._client.aclose()

@@ -1,0 +1,77 @@
+"""What deliveries need from the store, read for all that begin in the same moment at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from durably.core.delivery import Destination, Message
+from durably.stores.operations.deliver import load
+from durably.stores.protocol import Store
+
+Place = tuple[str, str]
+KEPT = 16 * 1024 * 1024
+"""Bytes of messages that are kept for the next destination."""
+
+
+class Loaded:
+    """A destination and a message, if they are known, and the store's time."""
+
+    __slots__ = ("destination", "message", "now")
+
+    def __init__(self, now: int, destination: Destination | None, message: Message | None) -> None:
+        self.now = now
+        self.destination = destination
+        self.message = message
+
+
+class Loader:
+    """Reads for one event loop. A message never changes, and is read once for many; a destination is always read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[tuple[Place, str, asyncio.Future[Loaded]]] = []
+        self._messages: OrderedDict[str, Message] = OrderedDict()
+        self._size = 0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def load(self, place: Place, message: str) -> Loaded:
+        """The destination as it is now, and the message."""
+        future: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
+        self._waiting.append((place, message, future))
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read_all(), name="durably-loader")
+        return await future
+
+    async def _read_all(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)
+                batch, self._waiting = self._waiting, []
+                await self._read(batch)
+        finally:
+            self._reading = None
+
+    async def _read(self, batch: list[tuple[Place, str, asyncio.Future[Loaded]]]) -> None:
+        places = list(dict.fromkeys(place for place, _, _ in batch))
+        unknown = list(dict.fromkeys(message for _, message, _ in batch if message not in self._messages))
+        try:
+            found = await self._store.arun(load(places, unknown))
+        except Exception as error:
+            for _, _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        known = {**found.messages, **{one: self._messages[one] for _, one, _ in batch if one in self._messages}}
+        for place, message, future in batch:
+            if not future.done():
+                future.set_result(Loaded(found.now, found.destinations.get(place), known.get(message)))
+        for read in found.messages.values():
+            self._keep(read)
+
+    def _keep(self, message: Message) -> None:
+        self._messages[message.id] = message
+        self._size += len(message.body)
+        while self._size > KEPT:
+            _, oldest = self._messages.popitem(last=False)
+            self._size -= len(oldest.body)

@@ -1,0 +1,88 @@
+"""Secrets at rest: sealed with a key that the store never sees, and bound to the destination that they belong to."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from binascii import Error
+from collections.abc import Sequence
+
+import msgspec
+
+from durably.deliveries.webhooks import cryptography_needed
+from durably.errors import BadOption
+
+VARIABLE = "DURABLY_SECRETS_KEY"
+KEY_BYTES = 32
+NONCE_BYTES = 12
+HOW = f"make one with `durably.deliveries.vault.new_key()`, and set {VARIABLE} or give it as secrets_key="
+
+
+class _Sealed(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    nonce: bytes
+    text: bytes
+
+
+def new_key() -> str:
+    """A new key, as text."""
+    return b64encode(os.urandom(KEY_BYTES)).decode()
+
+
+class Vault:
+    """Seals and opens the secrets of destinations. Of several keys the first one seals, and all of them open."""
+
+    def __init__(self, keys: Sequence[str] | None = None) -> None:
+        given = os.environ.get(VARIABLE, "").split(",") if keys is None else keys
+        self._keys = [_decoded(key.strip()) for key in given if key.strip()]
+
+    def __repr__(self) -> str:
+        return f"<vault with {len(self._keys)} keys>"
+
+    def seal(self, secrets: Sequence[str], place: str) -> bytes | None:
+        """The secrets as they are stored at this place; None for none at all."""
+        if not secrets:
+            return None
+        if not self._keys:
+            raise BadOption(f"there is no key to keep the secrets of destinations with: {HOW}")
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = os.urandom(NONCE_BYTES)
+        text = AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(list(secrets)), place.encode())
+        return msgspec.json.encode(_Sealed(_name(self._keys[0]), nonce, text))
+
+    def open(self, sealed: bytes | None, place: str) -> tuple[str, ...]:
+        """The secrets that were sealed for this place."""
+        if sealed is None:
+            return ()
+        with cryptography_needed("a secret"):
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        try:
+            found = msgspec.json.decode(sealed, type=_Sealed)
+            for key in self._keys:
+                if _name(key) == found.key:
+                    plain = AESGCM(key).decrypt(found.nonce, found.text, place.encode())
+                    return msgspec.json.decode(plain, type=tuple[str, ...])
+        except (msgspec.MsgspecError, InvalidTag, ValueError):
+            raise BadOption(
+                f"the secrets of {place} cannot be opened: they were damaged, or moved from elsewhere"
+            ) from None
+        raise BadOption(f"the secrets of {place} were sealed with the key {found.key!r}, which is not here: {HOW}")
+
+
+def _decoded(key: str) -> bytes:
+    try:
+        plain = b64decode(key, validate=True)
+    except (Error, ValueError):
+        plain = b""
+    if len(plain) != KEY_BYTES:
+        raise BadOption(f"secrets_key: a key is {KEY_BYTES} bytes in base64; {HOW}")
+    return plain
+
+
+def _name(key: bytes) -> str:
+    """What a key is called, which does not tell it."""
+    from hashlib import blake2b
+
+    return blake2b(key, digest_size=4, person=b"durably-key").hexdigest()

@@ -1,0 +1,241 @@
+"""Destinations and messages: finding, adding and changing them, and accepting one delivery for each destination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from durably.core import lifecycle
+from durably.core.change import Verdict
+from durably.core.delivery import Condition, Destination, Message, Rules, Standing
+from durably.core.task import Draft, State, Task
+from durably.errors import BadOption
+from durably.stores.operations.accept import accepted
+from durably.stores.operations.commit import apply
+from durably.stores.operations.read import fetch
+from durably.stores.statement import Operation, Queries, Steps, operation
+
+BATCH = 1000
+_encode = msgspec.json.Encoder().encode
+_rules = msgspec.json.Decoder(Rules).decode
+_condition = msgspec.json.Decoder(Condition).decode
+_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def restored(row: tuple[Any, ...]) -> Destination:
+    """A destination from its row; one that cannot be read is disabled, until somebody has written it anew."""
+    namespace, name, channel, address, rules, condition, secrets, version, updated_at = row
+    try:
+        return Destination(
+            namespace, name, channel, address, _rules(rules), _condition(condition), secrets, version, updated_at
+        )
+    except msgspec.MsgspecError as error:
+        unreadable = Condition(Standing.DISABLED, f"its row cannot be read: {error}")
+        return Destination(namespace, name, channel, address, Rules(), unreadable, secrets, version, updated_at)
+
+
+def find(q: Queries, namespace: str, names: Sequence[str]) -> Steps[dict[str, Destination]]:
+    """The destinations that are known, by name."""
+    found: dict[str, Destination] = {}
+    for first in range(0, len(names), BATCH):
+        rows = yield q("destinations", namespace, list(names[first : first + BATCH]))
+        found.update({row[1]: restored(row) for row in rows})
+    return found
+
+
+@operation(writes=False)
+def destinations(q: Queries, namespace: str, names: Sequence[str]) -> Steps[dict[str, Destination]]:
+    """The destinations that are known, by name."""
+    return (yield from find(q, namespace, names))
+
+
+@operation(writes=False, single=True)
+def list_destinations(
+    q: Queries, namespace: str, after: str, standing: str | None, limit: int
+) -> Steps[list[Destination]]:
+    """Destinations in the order of their names."""
+    rows = yield q("list_destinations", namespace, after, standing, limit)
+    return [restored(row) for row in rows]
+
+
+@operation()
+def add_destinations(q: Queries, given: Sequence[Destination]) -> Steps[set[str]]:
+    """Add those that are not there yet; their names."""
+    return (yield from _add(q, given))
+
+
+def _add(q: Queries, given: Sequence[Destination]) -> Steps[set[str]]:
+    added: set[str] = set()
+    for first in range(0, len(given), BATCH):
+        batch = given[first : first + BATCH]
+        rows = yield q.each(
+            "add_destinations",
+            [d.namespace for d in batch],
+            [d.name for d in batch],
+            [d.channel for d in batch],
+            [d.address for d in batch],
+            [_encode(d.rules).decode() for d in batch],
+            [_encode(d.condition).decode() for d in batch],
+            [str(d.condition.standing) for d in batch],
+            [d.secrets for d in batch],
+        )
+        added.update(name for (name,) in rows)
+    return added
+
+
+@operation(single=True)
+def change_destination(q: Queries, changed: Destination) -> Steps[bool]:
+    """Write a destination as it is now; False if somebody else has changed it since it was read."""
+    rows = yield q(
+        "change_destination",
+        changed.namespace,
+        changed.name,
+        changed.version,
+        changed.channel,
+        changed.address,
+        _encode(changed.rules).decode(),
+        _encode(changed.condition).decode(),
+        str(changed.condition.standing),
+        changed.secrets,
+    )
+    return bool(rows)
+
+
+@operation(single=True)
+def forget_destination(q: Queries, namespace: str, name: str) -> Steps[bool]:
+    """Forget a destination; what is on its way to it is not touched."""
+    rows = yield q("forget_destination", namespace, name)
+    return bool(rows)
+
+
+@operation(single=True)
+def hold_line(q: Queries, queue: str, gate: str, due_in: int) -> Steps[None]:
+    """Let nobody of a limit group begin for so long."""
+    yield q.each("wait_lines", [queue], [gate], [due_in])
+
+
+@operation()
+def release_line(q: Queries, gate: str) -> Steps[None]:
+    """Let those of a limit group begin again."""
+    rows = yield q("wake_gates", [gate], [])
+    if rows and "notify" in q:
+        yield q("notify", sorted({queue for (queue,) in rows}))
+
+
+@operation()
+def hurry(q: Queries, ids: Sequence[str]) -> Steps[list[Verdict]]:
+    """Let those of these tasks that wait for their time be due now."""
+    tasks = [task for task in (yield from fetch(q, list(ids))) if task.state in (State.DELAYED, State.BLOCKED)]
+    return (yield from apply(q, [lifecycle.hurry(task) for task in tasks]))
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What deliveries need to know, and the store's time."""
+
+    now: int
+    destinations: dict[tuple[str, str], Destination]
+    messages: dict[str, Message]
+
+
+@operation(writes=False)
+def load(q: Queries, wanted: Sequence[tuple[str, str]], messages: Sequence[str]) -> Steps[Load]:
+    """The destinations with these namespaces and names, and the messages with these ids."""
+    [(now,)] = yield q("clock")
+    found: dict[tuple[str, str], Destination] = {}
+    for namespace in sorted({namespace for namespace, _ in wanted}):
+        known = yield from find(q, namespace, [name for space, name in wanted if space == namespace])
+        found.update({(namespace, name): destination for name, destination in known.items()})
+    rows = (yield q("messages", list(messages))) if messages else []
+    return Load(now, found, {row[0]: _message(row) for row in rows})
+
+
+def _message(row: tuple[Any, ...]) -> Message:
+    task_id, created_at, kind, sender, content_type, headers, body = row
+    return Message(task_id, kind, body, content_type, _headers(headers), sender, created_at)
+
+
+def publish(
+    message: Message,
+    targets: Sequence[Destination],
+    draft: Callable[[Destination], Draft],
+    *,
+    again: bool = False,
+    fresh: bool = False,
+) -> Operation[list[tuple[Destination, str]]]:
+    """Accept a message and one delivery of it for each target, of which those that are new are added."""
+    return Operation("publish", lambda q: _publish(q, message, targets, draft, again, fresh))
+
+
+def _publish(
+    q: Queries,
+    message: Message,
+    targets: Sequence[Destination],
+    draft: Callable[[Destination], Draft],
+    again: bool,
+    fresh: bool,
+) -> Steps[list[tuple[Destination, str]]]:
+    by_name = {target.name: target for target in targets}
+    known: dict[str, Destination] = {}
+    if targets:
+        known = yield from find(q, targets[0].namespace, list(by_name))
+        missing = [target for name, target in by_name.items() if name not in known]
+        if missing:
+            yield from _add_missing(q, missing)
+    yield q(
+        "add_message",
+        message.id,
+        message.kind,
+        message.sender,
+        message.content_type,
+        _encode(message.headers).decode(),
+        message.body,
+    )
+    sent: list[tuple[Destination, str]] = []
+    chosen = [known.get(name, target) for name, target in by_name.items()]
+    for first in range(0, len(chosen), BATCH):
+        batch = chosen[first : first + BATCH]
+        drafts = [draft(destination) for destination in batch]
+        yield q.each(
+            "add_deliveries",
+            [message.id] * len(batch),
+            [destination.namespace for destination in batch],
+            [destination.name for destination in batch],
+            [one.id for one in drafts],
+        )
+        yield from accepted(q, drafts, again, fresh)
+        sent += [(destination, one.id) for destination, one in zip(batch, drafts, strict=True)]
+    return sent
+
+
+def _add_missing(q: Queries, missing: Sequence[Destination]) -> Steps[None]:
+    """Those whom nobody has written to yet."""
+    for target in missing:
+        if not target.address:
+            raise BadOption(f"to: there is no destination {target.name!r}; add it first, or give its address")
+    yield from _add(q, missing)
+
+
+@operation(writes=False)
+def message_of(q: Queries, message: str) -> Steps[Message | None]:
+    """A message by its id."""
+    rows = yield q("messages", [message])
+    return _message(rows[0]) if rows else None
+
+
+@operation(writes=False)
+def deliveries_of(q: Queries, message: str, namespace: str) -> Steps[list[tuple[str, str, Task | None]]]:
+    """To whom a message was to go: the destination, the task, and how that is now, if it is still known."""
+    rows = yield q("deliveries_of", message, namespace)
+    tasks = {task.id: task for task in (yield from fetch(q, [task for _, task in rows]))} if rows else {}
+    return [(destination, task, tasks.get(task)) for destination, task in rows]
+
+
+@operation(writes=False)
+def pending(q: Queries, namespace: str, name: str, limit: int) -> Steps[list[Task]]:
+    """What waits for a destination, or is under way to it, in the order of acceptance."""
+    rows = yield q("pending_deliveries", namespace, name, limit)
+    order = {task: place for place, (task,) in enumerate(rows)}
+    found = (yield from fetch(q, list(order))) if order else []
+    return sorted((task for task in found if not task.ended), key=lambda task: order[task.id])

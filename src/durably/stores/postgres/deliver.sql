@@ -1,0 +1,64 @@
+-- Destinations, messages, and which task brings what to whom. A caller's transaction runs those that only insert.
+
+-- :destinations
+SELECT {destination} FROM durably.destinations d WHERE d.namespace = ?1::text AND d.name = ANY(?2::text[])
+
+-- :list_destinations
+SELECT {destination}
+  FROM durably.destinations d
+ WHERE d.namespace = ?1::text AND d.name > ?2::text AND (?3::text IS NULL OR d.standing = ?3::text)
+ ORDER BY d.name LIMIT ?4::int
+
+-- :add_destinations
+INSERT INTO durably.destinations (namespace, name, channel, address, rules, condition, standing, secrets, version,
+                                  created_at, updated_at)
+SELECT namespace, name, channel, address, rules, condition, standing, secrets, 0, now, now
+  FROM (SELECT *, (SELECT durably.now()) AS now
+          FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::text[], ?6::text[], ?7::text[], ?8::bytea[])
+            AS d(namespace, name, channel, address, rules, condition, standing, secrets)) d
+ ORDER BY namespace, name
+    ON CONFLICT DO NOTHING
+RETURNING name
+
+-- :change_destination
+UPDATE durably.destinations
+   SET channel = ?4::text, address = ?5::text, rules = ?6::text, condition = ?7::text, standing = ?8::text,
+       secrets = ?9::bytea, version = version + 1, updated_at = (SELECT durably.now())
+ WHERE namespace = ?1::text AND name = ?2::text AND version = ?3::bigint
+RETURNING name
+
+-- :forget_destination
+DELETE FROM durably.destinations WHERE namespace = ?1::text AND name = ?2::text RETURNING name
+
+-- :add_message
+INSERT INTO durably.messages (id, created_at, kind, sender, content_type, headers, body)
+SELECT ?1::text::uuid, durably.now(), ?2::text, ?3::text, ?4::text, ?5::text, ?6::bytea
+    ON CONFLICT DO NOTHING
+
+-- :add_deliveries
+INSERT INTO durably.deliveries (message, namespace, destination, task)
+SELECT message::uuid, namespace, destination, task::uuid
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[]) AS d(message, namespace, destination, task)
+    ON CONFLICT DO NOTHING
+
+-- :messages
+SELECT id::text, created_at, kind, sender, content_type, headers, body
+  FROM durably.messages WHERE id = ANY(?1::text[]::uuid[])
+
+-- :deliveries_of
+SELECT destination, task::text FROM durably.deliveries
+ WHERE message = ?1::text::uuid AND namespace = ?2::text ORDER BY destination
+
+-- :pending_deliveries
+-- What waits for one destination, or is under way, in the order of acceptance.
+SELECT d.task::text
+  FROM durably.deliveries d
+ CROSS JOIN LATERAL (SELECT seq FROM durably.tasks WHERE id = d.task OFFSET 0) t
+ WHERE d.namespace = ?1::text AND d.destination = ?2::text
+ ORDER BY t.seq LIMIT ?3::int
+
+-- :hurry_keys
+-- A key that waits may be looked at now.
+UPDATE durably.keys SET ready_at = (SELECT durably.now())
+ WHERE queue = ?1::text AND key = ?2::text AND state = 'ready' AND ready_at > (SELECT durably.now())
+RETURNING key

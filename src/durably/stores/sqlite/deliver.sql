@@ -1,0 +1,55 @@
+-- Destinations, messages, and which task brings what to whom. A caller's transaction runs those that only insert.
+
+-- :destinations
+SELECT {destination} FROM durably_destinations d
+ WHERE d.namespace = ?1 AND d.name IN (SELECT value FROM json_each(?2))
+
+-- :list_destinations
+SELECT {destination}
+  FROM durably_destinations d
+ WHERE d.namespace = ?1 AND d.name > ?2 AND (?3 IS NULL OR d.standing = ?3)
+ ORDER BY d.name LIMIT ?4
+
+-- :add_destinations
+INSERT INTO durably_destinations (namespace, name, channel, address, rules, condition, standing, secrets, version,
+                                  created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, :now, :now)
+    ON CONFLICT DO NOTHING
+RETURNING name
+
+-- :change_destination
+UPDATE durably_destinations
+   SET channel = ?4, address = ?5, rules = ?6, condition = ?7, standing = ?8, secrets = ?9, version = version + 1,
+       updated_at = :now
+ WHERE namespace = ?1 AND name = ?2 AND version = ?3
+RETURNING name
+
+-- :forget_destination
+DELETE FROM durably_destinations WHERE namespace = ?1 AND name = ?2 RETURNING name
+
+-- :add_message
+INSERT INTO durably_messages (id, created_at, kind, sender, content_type, headers, body)
+VALUES (?1, :now, ?2, ?3, ?4, ?5, ?6)
+    ON CONFLICT DO NOTHING
+
+-- :add_deliveries
+INSERT INTO durably_deliveries (message, namespace, destination, task) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING
+
+-- :messages
+SELECT id, created_at, kind, sender, content_type, headers, body
+  FROM durably_messages WHERE id IN (SELECT value FROM json_each(?1))
+
+-- :deliveries_of
+SELECT destination, task FROM durably_deliveries WHERE message = ?1 AND namespace = ?2 ORDER BY destination
+
+-- :pending_deliveries
+SELECT d.task
+  FROM durably_deliveries d
+ CROSS JOIN durably_tasks t
+ WHERE t.id = d.task AND d.namespace = ?1 AND d.destination = ?2
+ ORDER BY t.seq LIMIT ?3
+
+-- :hurry_keys
+UPDATE durably_keys SET ready_at = :now
+ WHERE queue = ?1 AND key = ?2 AND state = 'ready' AND ready_at > :now
+RETURNING key

@@ -1,0 +1,1 @@
+"""Deliveries, from the publication to the peer."""

@@ -1,0 +1,373 @@
+"""Publishing to an audience, and what becomes of each delivery, on every store, with a channel of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from durably import BadOption, Conflict, Durably
+from durably.core.delivery import Kind, Outcome
+from durably.deliveries.audience import Peer
+from durably.deliveries.channel import Delivery
+from durably.deliveries.deliveries import Deliveries
+from durably.deliveries.vault import new_key
+
+OK = Outcome(kind=Kind.OK, reason="taken", status=204)
+BROKEN = Outcome(kind=Kind.TRANSIENT, reason="500 Internal Server Error", status=500, breaks=True)
+REFUSED = Outcome(kind=Kind.TRANSIENT, reason="connection refused", unreachable=True, breaks=True)
+AT_ONCE = (0, 0, 0, 0, 0)
+
+Answer = Callable[[Delivery], Any]
+
+
+class Post:
+    """A channel that keeps what it was given, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[Delivery] = []
+        self.answers: dict[str, Answer] = {}
+
+    def __getitem__(self, name: str) -> list[bytes]:
+        return [delivery.message.body for delivery in self.seen if delivery.destination.name == name]
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        self.seen.append(delivery)
+        script = self.answers.get(delivery.destination.name)
+        answer: Any = OK if script is None else script(delivery)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def post() -> Post:
+    return Post()
+
+
+@pytest.fixture
+def deliveries(app: Durably, post: Post, monkeypatch: pytest.MonkeyPatch) -> Deliveries:
+    monkeypatch.setenv("DURABLY_SECRETS_KEY", new_key())
+    found = app.deliveries
+    found.channels["post"] = post
+    return found
+
+
+def peers(deliveries: Deliveries, *names: str, **options: Any) -> None:
+    for name in names:
+        deliveries.destinations.add(name, f"post:{name}", channel="post", **options)
+
+
+def states(deliveries: Deliveries, message: str) -> dict[str, str]:
+    return {one.destination: str(one.info and one.info.state) for one in deliveries.report(message)}
+
+
+def test_a_message_reaches_everyone_once_and_the_report_says_so(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", "b", "c")
+
+    sent = deliveries.publish("order.created", {"id": 7}, ["a", "b", "c", "a"])
+    app.drain()
+
+    assert sorted(delivery.destination.name for delivery in post.seen) == ["a", "b", "c"]
+    assert {delivery.message.body for delivery in post.seen} == {b'{"id":7}'}
+    assert {delivery.message.id for delivery in post.seen} == {sent.id}
+    assert states(deliveries, sent.id) == {"a": "done", "b": "done", "c": "done"}
+    assert deliveries.message(sent.id).kind == "order.created"
+
+
+def test_the_sender_is_left_out_and_shared_addresses_are_merged(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    @deliveries.audience
+    def followers(of: str) -> list[Peer]:
+        return [
+            Peer("https://one.example/ann", "https://one.example/ann/inbox", "https://one.example/inbox"),
+            Peer("https://one.example/bob", "https://one.example/bob/inbox", "https://one.example/inbox"),
+            Peer("https://two.example/cyd", "https://two.example/cyd/inbox"),
+            Peer(of, f"{of}/inbox"),
+        ]
+
+    sender = "https://here.example/dee"
+    sent = deliveries.publish(
+        "Create", b"{}", [followers(sender), "https://two.example/x"], sender=sender, channel="post"
+    )
+    app.drain()
+
+    assert list(sent.deliveries) == ["https://one.example/inbox", "https://two.example/cyd", "https://two.example/x"]
+    assert [one.destination.address for one in post.seen if "cyd" in one.destination.name] == [
+        "https://two.example/cyd/inbox"
+    ]
+
+
+def test_a_destination_that_is_not_known_yet_is_added_and_a_mere_name_is_refused(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    sent = deliveries.publish("hello", {}, "https://new.example/hook", channel="post")
+    app.drain()
+
+    assert states(deliveries, sent.id) == {"https://new.example/hook": "done"}
+    assert deliveries.destinations.get("https://new.example/hook").channel == "post"
+    with pytest.raises(BadOption, match="there is no destination 'nobody'; add it first, or give its address"):
+        deliveries.publish("hello", {}, ["nobody"])
+
+
+def test_messages_to_one_destination_arrive_in_order_whatever_fails(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", schedule=AT_ONCE)
+    left = [3]
+
+    def flaky(_: Delivery) -> Outcome:
+        left[0] -= 1
+        return BROKEN if left[0] >= 0 else OK
+
+    post.answers["a"] = flaky
+    for number in range(5):
+        deliveries.publish("n", number, "a")
+    app.drain()
+
+    assert post["a"] == [b"0", b"0", b"0", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_keeps_failing_is_a_dead_letter_and_the_next_goes_on(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", schedule=AT_ONCE, breaker=100)
+    post.answers["a"] = lambda delivery: BROKEN if delivery.message.body == b"0" else OK
+    first, second = deliveries.publish("n", 0, "a"), deliveries.publish("n", 1, "a")
+    app.drain()
+
+    assert post["a"] == [b"0"] * 6 + [b"1"]
+    assert states(deliveries, first.id) == {"a": "dead"}
+    assert states(deliveries, second.id) == {"a": "done"}
+    [letter] = app.dead.list(queue="deliveries")
+    assert letter.reason == "permanent: attempts exhausted (6): 500 Internal Server Error"
+
+
+def test_a_replayed_dead_letter_begins_a_new_cycle_with_the_same_message(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", schedule=[])
+    post.answers["a"] = lambda _: BROKEN
+    sent = deliveries.publish("n", 0, "a")
+    app.drain()
+    post.answers.clear()
+
+    assert app.dead.replay(queue="deliveries") == 1
+    app.drain()
+
+    assert states(deliveries, sent.id) == {"a": "done"}
+    assert {delivery.message.id for delivery in post.seen} == {sent.id}
+
+
+def test_a_peer_that_cannot_be_reached_is_suspended_and_loses_nothing(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "dead", "b", schedule=AT_ONCE, breaker=100)
+    post.answers["dead"] = lambda _: REFUSED
+    sent = [deliveries.publish("n", number, ["dead", "b"]) for number in range(3)]
+    app.drain()
+
+    assert post["b"] == [b"0", b"1", b"2"]
+    assert post["dead"] == [b"0"] * 6
+    assert deliveries.destinations.get("dead").standing == "suspended"
+    assert [states(deliveries, one.id)["dead"] for one in sent] == ["blocked"] * 3
+
+    post.answers.clear()
+    deliveries.destinations.resume("dead")
+    app.drain()
+
+    assert post["dead"][6:] == [b"0", b"1", b"2"]
+    assert deliveries.destinations.get("dead").standing == "active"
+
+
+@pytest.mark.parametrize("order", ["fifo", "unordered"])
+def test_a_throttled_destination_waits_as_a_whole(app: Durably, deliveries: Deliveries, post: Post, order: Any) -> None:
+    peers(deliveries, "a", order=order, concurrency=1)
+    post.answers["a"] = lambda _: Outcome(kind=Kind.THROTTLED, reason="429", retry_after=3600)
+    for number in range(3):
+        deliveries.publish("n", number, "a")
+    app.drain()
+
+    assert len(post["a"]) == 1
+    assert deliveries.destinations.get("a").standing == "throttled"
+
+    post.answers.clear()
+    deliveries.destinations.resume("a")
+    app.drain()
+
+    assert sorted(post["a"][1:]) == [b"0", b"1", b"2"]
+
+
+def test_the_breaker_keeps_everyone_away_from_a_failing_peer_and_charges_nobody(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", order="unordered", concurrency=1, schedule=[3600], breaker=2, cooldown=3600)
+    post.answers["a"] = lambda _: BROKEN
+    sent = [deliveries.publish("n", number, "a") for number in range(5)]
+    app.drain()
+
+    assert len(post["a"]) == 2
+    assert deliveries.destinations.get("a").condition.breaker == "open"
+    infos = [deliveries.report(one.id)[0].info for one in sent]
+    assert sorted(info.spent for info in infos if info is not None) == [0, 0, 0, 1, 1]
+
+
+def test_a_destination_can_be_paused_and_resumed(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a", "b", order="unordered")
+    deliveries.destinations.pause("a", "they asked for it")
+    sent = deliveries.publish("n", 1, ["a", "b"])
+    app.drain()
+
+    assert (post["a"], post["b"]) == ([], [b"1"])
+    assert deliveries.destinations.get("a").condition.reason == "they asked for it"
+
+    deliveries.destinations.resume("a")
+    app.drain()
+    assert states(deliveries, sent.id) == {"a": "done", "b": "done"}
+
+
+def test_gone_is_the_end_for_everything_that_waits(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a")
+    post.answers["a"] = lambda _: Outcome(kind=Kind.GONE, reason="410 Gone")
+    sent = [deliveries.publish("n", number, "a") for number in range(3)]
+    app.drain()
+
+    assert len(post.seen) == 1
+    assert [states(deliveries, one.id)["a"] for one in sent] == ["dead"] * 3
+    assert deliveries.destinations.get("a").standing == "gone"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda _: "fine", "the channel 'post' answered 'fine' instead of an Outcome"),
+        (lambda _: None, "the channel 'post' answered None instead of an Outcome"),
+        (lambda _: RuntimeError("no idea"), "RuntimeError: no idea"),
+    ],
+)
+def test_a_channel_that_answers_nonsense_is_a_failed_attempt(
+    app: Durably, deliveries: Deliveries, post: Post, answer: Answer, reason: str
+) -> None:
+    peers(deliveries, "a", schedule=[])
+    post.answers["a"] = answer
+    deliveries.publish("n", 1, "a")
+    app.drain()
+
+    [letter] = app.dead.list(queue="deliveries")
+    assert letter.reason == f"permanent: attempts exhausted (1): {reason}"
+
+
+def test_a_channel_can_be_exchanged_while_messages_wait(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a", schedule=AT_ONCE)
+    post.answers["a"] = lambda _: BROKEN
+    deliveries.publish("n", 1, "a")
+    app.tick()
+    deliveries.channels["post"] = other = Post()
+    app.drain()
+
+    assert len(post.seen) == 1
+    assert other["a"] == [b"1"]
+
+
+def test_an_unknown_outcome_marks_what_follows_as_a_possible_duplicate(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", schedule=AT_ONCE)
+    outcomes = iter([BROKEN, Outcome(kind=Kind.UNKNOWN, reason="no answer"), BROKEN, OK])
+    post.answers["a"] = lambda _: next(outcomes)
+    sent = deliveries.publish("n", 1, "a")
+    app.drain()
+
+    assert [delivery.possible_duplicate for delivery in post.seen] == [False, False, True, True]
+    info = deliveries.report(sent.id)[0].info
+    assert info is not None
+    assert info.result["possible_duplicate"] is True
+
+
+def test_a_channel_that_can_tell_is_asked_before_anything_is_sent_twice(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    asked = []
+
+    async def reconcile(delivery: Delivery) -> bool:
+        asked.append(delivery.message.id)
+        return True
+
+    post.reconcile = reconcile  # type: ignore[attr-defined]
+    peers(deliveries, "a", schedule=AT_ONCE)
+    post.answers["a"] = lambda _: Outcome(kind=Kind.UNKNOWN, reason="no answer")
+    sent = deliveries.publish("n", 1, "a")
+    app.drain()
+
+    assert len(post.seen) == 1
+    assert asked == [sent.id]
+    assert states(deliveries, sent.id) == {"a": "done"}
+
+
+def test_what_waits_too_long_expires(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a", expires="1ms")
+    deliveries.destinations.pause("a")
+    sent = deliveries.publish("n", 1, "a")
+    while states(deliveries, sent.id) != {"a": "cancelled"}:
+        app.drain()
+
+    info = deliveries.report(sent.id)[0].info
+    assert info is not None
+    assert info.reason == "expired"
+
+
+def test_secrets_are_made_shown_rotated_and_never_stored_in_the_clear(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    added = deliveries.destinations.add("a", "post:a", channel="post", secret="whsec_" + "c2VjcmV0" * 5)
+    [first] = deliveries.destinations.secrets("a")
+    second = deliveries.destinations.rotate("a")
+
+    assert added.signed
+    assert deliveries.destinations.secrets("a") == (second, first)
+    deliveries.publish("n", 1, "a")
+    app.drain()
+    assert post.seen[0].secrets == (second, first)
+    assert first not in repr(deliveries.destinations.get("a")) + repr(deliveries.destinations)
+    assert deliveries.destinations.retire("a").signed
+    assert deliveries.destinations.secrets("a") == (second,)
+
+
+def test_what_is_wrong_is_refused_before_anything_is_accepted(deliveries: Deliveries) -> None:
+    peers(deliveries, "a")
+    with pytest.raises(Conflict, match="there is a destination 'a' already"):
+        peers(deliveries, "a")
+    for options, message in (
+        ({"order": "random"}, "order: 'random' must be one of fifo, unordered"),
+        ({"schedule": "30s"}, "schedule: '30s' must be a list of waits"),
+        ({"timeout": 0}, "timeout: 0 must be longer than nothing"),
+        ({"concurrency": 0}, "concurrency: 0 must be a whole number from 1"),
+        ({"rate": "fast"}, "rate: 'fast' is not a rate"),
+        ({"jitter": 2}, "jitter: 2 must be from 0 to 1"),
+        ({"colour": "red"}, "there is no option 'colour'"),
+    ):
+        with pytest.raises(BadOption, match=message):
+            peers(deliveries, "b", **options)
+    for headers in ({"x\r\ny": "1"}, {"x": "1\r\ny: 2"}, {"Host": "evil"}, {"webhook-id": "1"}):
+        with pytest.raises(BadOption, match="headers"):
+            deliveries.publish("n", 1, "a", headers=headers)
+    with pytest.raises(BadOption, match="content_type"):
+        deliveries.publish("n", 1, "a", content_type="text/plain\n")
+    assert deliveries.destinations.pending("a") == []
+
+
+def test_destinations_are_listed_by_name_and_by_how_they_stand(deliveries: Deliveries) -> None:
+    peers(deliveries, "c", "a", "b")
+    deliveries.destinations.pause("b")
+
+    listed = deliveries.destinations.list
+    assert [one.name for one in listed()] == ["a", "b", "c"]
+    assert [one.name for one in listed(standing="disabled")] == ["b"]
+    assert [one.name for one in listed(after="a", limit=1)] == ["b"]
+    assert deliveries.destinations.set("a", timeout="3s", order="unordered").rules.timeout == 3.0
+    assert deliveries.destinations.forget("a")
+    assert not deliveries.destinations.forget("a")

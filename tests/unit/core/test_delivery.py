@@ -1,0 +1,224 @@
+"""What an attempt to deliver comes to: the rules, one by one, without any peer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from durably.core.delivery import (
+    DAY,
+    GONE_AFTER,
+    LONGEST_WAIT,
+    Again,
+    Condition,
+    Dead,
+    Done,
+    Go,
+    Kind,
+    Outcome,
+    Rules,
+    Standing,
+    Verdict,
+    Wait,
+    admit,
+    settle,
+)
+from durably.core.moment import SECOND
+
+NOW = 20_000 * DAY
+EXACT = Rules(jitter=0.0)
+REFUSED = Outcome(kind=Kind.TRANSIENT, reason="connection refused", unreachable=True, breaks=True)
+BROKEN = Outcome(kind=Kind.TRANSIENT, reason="500", breaks=True)
+MISSING = Outcome(kind=Kind.TRANSIENT, reason="404")
+FINE = Outcome(kind=Kind.OK, reason="204")
+
+
+def after(outcome: Outcome, spent: int = 1, rules: Rules = EXACT, **condition: Any) -> tuple[Verdict, Condition]:
+    return settle(rules, Condition(**condition), outcome, spent, NOW, 0.5)
+
+
+@pytest.mark.parametrize(("spent", "wait"), [(1, 30.0), (2, 300.0), (3, 1800.0), (4, 21_600.0), (5, 86_400.0)])
+@pytest.mark.parametrize("outcome", [MISSING, REFUSED], ids=["answered", "unreachable"])
+def test_failures_wait_as_the_schedule_says(outcome: Outcome, spent: int, wait: float) -> None:
+    verdict, _ = after(outcome, spent)
+
+    assert verdict == Again(wait, outcome.reason)
+
+
+def test_the_sixth_failure_is_a_dead_letter_with_its_reason() -> None:
+    assert after(MISSING, 6)[0] == Dead("attempts exhausted (6): 404")
+
+
+def test_a_peer_that_cannot_be_reached_is_suspended_and_its_head_stays_as_the_probe() -> None:
+    verdict, condition = after(REFUSED, 6)
+
+    assert verdict == Again(86_400.0, "connection refused", charged=False)
+    assert condition.standing is Standing.SUSPENDED
+    assert condition.until == NOW + DAY
+    assert admit(EXACT, condition, "t", NOW + DAY - 1) == Wait(1e-6, "suspended: connection refused")
+    assert isinstance(admit(EXACT, condition, "t", NOW + DAY), Go)
+
+
+def test_a_suspended_peer_is_not_probed_all_the_time_however_short_the_schedule_is() -> None:
+    assert after(REFUSED, 2, Rules(schedule=(0.0,), jitter=0.0))[0] == Again(600.0, "connection refused", charged=False)
+
+
+@pytest.mark.parametrize("standing", [Standing.THROTTLED, Standing.SUSPENDED])
+def test_an_answer_makes_a_destination_active_again(standing: Standing) -> None:
+    held: dict[str, Any] = {
+        "standing": standing,
+        "reason": "r",
+        "until": NOW - 1,
+        "failures": 9,
+        "breaker": "half-open",
+        "probe": "t",
+    }
+
+    assert after(FINE, unreachable=(1, 2), learned="cavage", **held) == (Done(), Condition(learned="cavage"))
+    assert after(MISSING, **held)[1] == Condition()
+
+
+def test_a_success_on_an_active_destination_changes_nothing() -> None:
+    assert after(FINE)[1] == Condition()
+
+
+def test_what_an_operator_decided_is_not_forgotten_when_a_late_answer_comes() -> None:
+    assert after(FINE, standing=Standing.DISABLED, reason="paused")[1].standing is Standing.DISABLED
+
+
+def test_a_throttled_destination_waits_as_a_whole_and_no_attempt_is_charged() -> None:
+    verdict, condition = after(Outcome(kind=Kind.THROTTLED, reason="429", retry_after=120.0), 1)
+
+    assert verdict == Again(120.0, "429", charged=False)
+    assert condition.standing is Standing.THROTTLED
+    assert admit(EXACT, condition, "other", NOW) == Wait(120.0, "throttled: 429")
+
+
+@pytest.mark.parametrize(("asked", "spent", "wait"), [(5.0, 1, 30.0), (60.0, 1, 60.0), (1e12, 1, LONGEST_WAIT)])
+def test_a_peer_may_ask_for_more_time_but_not_for_less_and_not_for_ever(asked: float, spent: int, wait: float) -> None:
+    for kind in (Kind.THROTTLED, Kind.TRANSIENT):
+        verdict, _ = after(Outcome(kind=kind, retry_after=asked), spent)
+        assert isinstance(verdict, Again)
+        assert verdict.seconds == wait
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_chance_only_stretches(chance: float) -> None:
+    verdict, _ = settle(Rules(jitter=0.2), Condition(), MISSING, 1, NOW, chance)
+
+    assert isinstance(verdict, Again)
+    assert verdict.seconds == pytest.approx(30 * (1 + 0.2 * chance))
+
+
+def test_permanent_is_dead_at_once_and_says_nothing_about_the_destination() -> None:
+    assert after(Outcome(kind=Kind.PERMANENT, reason="413")) == (Dead("permanent: 413"), Condition())
+
+
+def test_gone_ends_the_message_and_all_that_come_after_it() -> None:
+    verdict, condition = after(Outcome(kind=Kind.GONE, reason="410"))
+
+    assert verdict == Dead("gone: 410")
+    assert admit(EXACT, condition, "next", NOW) == Dead("gone: 410")
+
+
+def test_who_wants_nothing_more_is_disabled_and_the_message_waits_uncharged() -> None:
+    verdict, condition = after(Outcome(kind=Kind.GONE, reason="410", disables=True))
+
+    assert verdict == Again(LONGEST_WAIT, "410", charged=False)
+    assert condition.standing is Standing.DISABLED
+    assert admit(EXACT, condition, "t", NOW) == Wait(LONGEST_WAIT, "disabled: 410")
+
+
+def test_a_receiver_may_take_a_message_and_want_no_more() -> None:
+    verdict, condition = after(Outcome(kind=Kind.OK, reason="it asked to be disabled", disables=True))
+
+    assert verdict == Done()
+    assert condition.standing is Standing.DISABLED
+
+
+def test_our_own_mistakes_disable_and_our_own_outages_wait_and_neither_is_charged() -> None:
+    known: dict[str, Any] = {"failures": 2, "unreachable": (1,), "learned": "x"}
+    mistake, disabled = after(Outcome(kind=Kind.MISCONFIGURED, reason="no secret"), **known)
+    outage, untouched = after(Outcome(kind=Kind.INFRA, reason="no network"), **known)
+
+    assert mistake == Again(LONGEST_WAIT, "misconfigured: no secret", charged=False)
+    assert disabled.standing is Standing.DISABLED
+    assert outage == Again(30.0, "infra: no network", charged=False)
+    assert untouched == Condition(**known)
+
+
+def test_an_unknown_outcome_uses_the_schedule_and_says_so() -> None:
+    outcome = Outcome(kind=Kind.UNKNOWN, reason="no answer after the body was sent", breaks=True)
+
+    assert after(outcome)[0] == Again(30.0, "unknown: no answer after the body was sent")
+    assert after(outcome, 6)[0] == Dead("attempts exhausted (6): unknown: no answer after the body was sent")
+
+
+def test_a_peer_is_gone_after_seven_different_days_without_an_answer() -> None:
+    condition = Condition()
+    for day in range(GONE_AFTER):
+        for hour in (0, 12):
+            verdict, condition = settle(EXACT, condition, REFUSED, 6, NOW + day * DAY + hour * 3600 * SECOND, 0.0)
+            if day < GONE_AFTER - 1:
+                assert isinstance(verdict, Again)
+    assert verdict == Dead("gone: not reached on 7 different days; the last time: connection refused")
+    assert condition.standing is Standing.GONE
+
+
+def test_the_days_begin_anew_when_somebody_answers() -> None:
+    assert after(BROKEN, unreachable=(1, 2, 3))[1].unreachable == ()
+    assert after(REFUSED, unreachable=(1,))[1].unreachable == (1, NOW // DAY)
+
+
+def test_the_breaker_opens_after_so_many_failures_in_a_row() -> None:
+    condition = Condition()
+    for count in range(1, 5):
+        _, condition = settle(EXACT, condition, BROKEN, 1, NOW, 0.0)
+        assert (condition.breaker, condition.failures) == ("closed", count)
+    _, condition = settle(EXACT, condition, BROKEN, 1, NOW, 0.0)
+
+    assert condition.breaker == "open"
+    assert admit(EXACT, condition, "t", NOW) == Wait(30.0, "active: 500")
+
+
+def test_an_answer_that_is_no_failure_of_the_peer_starts_the_count_again() -> None:
+    assert after(MISSING, failures=4)[1].failures == 0
+
+
+def test_one_probe_at_a_time_while_the_breaker_is_half_open() -> None:
+    opened = Condition(breaker="open", failures=5, until=NOW)
+    chosen = admit(EXACT, opened, "first", NOW)
+    assert isinstance(chosen, Go)
+    assert chosen.condition is not None
+    assert (chosen.condition.breaker, chosen.condition.probe) == ("half-open", "first")
+
+    assert isinstance(admit(EXACT, chosen.condition, "second", NOW), Wait)
+    again = admit(EXACT, chosen.condition, "first", NOW)
+    assert isinstance(again, Go)
+    taken_over = admit(EXACT, chosen.condition, "second", chosen.condition.probe_until)
+    assert isinstance(taken_over, Go)
+    assert taken_over.condition is not None
+    assert taken_over.condition.probe == "second"
+
+
+def test_a_probe_that_fails_keeps_the_breaker_open_for_twice_as_long() -> None:
+    waits = []
+    condition = Condition(breaker="half-open", failures=5, probe="t")
+    for _ in range(3):
+        _, condition = settle(EXACT, condition, BROKEN, 1, NOW, 0.0)
+        waits.append((condition.until - NOW) / SECOND)
+        condition = msgspec.structs.replace(condition, breaker="half-open", until=0)
+
+    assert waits == [60.0, 120.0, 240.0]
+    assert settle(EXACT, condition, FINE, 1, NOW, 0.0)[1].breaker == "closed"
+
+
+def test_a_rate_is_kept_by_spacing_attempts() -> None:
+    rules = Rules(rate=4.0)
+    first = admit(rules, Condition(), "t", NOW)
+    assert first == Go(Condition(sent_at=NOW))
+
+    assert admit(rules, Condition(sent_at=NOW), "t", NOW) == Wait(0.25, "no more than 4 a second")
+    assert admit(rules, Condition(sent_at=NOW), "t", NOW + SECOND // 4) == Go(Condition(sent_at=NOW + SECOND // 4))
