@@ -10,6 +10,7 @@ from durably.client.bulk import Bulk
 from durably.client.definition import Call, Definition
 from durably.client.engine import Engine
 from durably.client.handle import Handle
+from durably.client.loop import synchronously
 from durably.client.operators import Dead, Keys, Limits, Queues, Sessions, Tasks
 from durably.core.codec import PAYLOAD_LIMIT, Codec, Signature
 from durably.core.explain import Why
@@ -17,7 +18,7 @@ from durably.core.ids import Ids
 from durably.core.moment import Clock, Duration
 from durably.core.options import CallOptions, DeclaredOptions, Settings, queue_name, settings, text
 from durably.core.task import DEFAULT_NAMESPACE, Draft, full_queue
-from durably.errors import BadOption, DurablyError
+from durably.errors import BadOption
 from durably.observe.events import Events
 from durably.stores.open import open_store
 from durably.stores.protocol import Store
@@ -75,9 +76,12 @@ class Durably:
         if self._deliveries is None:
             from durably.deliveries.deliveries import TASK, Deliveries
             from durably.deliveries.dispatch import QUEUE, UNTIL_TOLD
+            from durably.deliveries.drive import Driver
 
-            self._deliveries = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
-            self.declare(self._deliveries.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
+            made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
+            declared = self.declare(made.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
+            made.drive_with(Driver(self._engine, declared))
+            self._deliveries = made
         return self._deliveries
 
     @property
@@ -220,7 +224,7 @@ class Durably:
 
     def tick(self, limit: int = 1000) -> int:
         """One round in this process, for tests: every task that is due runs once at most; how many ran."""
-        return self._synchronously(self.atick(limit))
+        return synchronously(self._engine, self.atick(limit), "app.atick()")
 
     async def atick(self, limit: int = 1000) -> int:
         """The asynchronous twin of tick."""
@@ -229,7 +233,7 @@ class Durably:
 
     def drain(self) -> int:
         """Rounds until one finds nothing to run; how many attempts that were. What is delayed stays."""
-        return self._synchronously(self.adrain())
+        return synchronously(self._engine, self.adrain(), "app.adrain()")
 
     async def adrain(self) -> int:
         """The asynchronous twin of drain."""
@@ -237,20 +241,6 @@ class Durably:
         while ran := await self.atick():
             total += ran
         return total
-
-    def _synchronously(self, doing: Coroutine[Any, Any, int]) -> int:
-        """Run it on an event loop of its own, and leave no connection of that loop behind."""
-
-        async def whole() -> int:
-            try:
-                return await doing
-            finally:
-                await self.store.aclose()
-
-        if asyncio._get_running_loop() is None:
-            return asyncio.run(whole())
-        doing.close()
-        raise DurablyError("an event loop is already running here: use the asynchronous twin, `await app.atick()`")
 
     def migrate(self) -> list[str]:
         """Bring the store's schema up to date; the migrations that were applied."""
@@ -274,6 +264,7 @@ class Durably:
 
     async def aclose(self) -> None:
         """Close the store's connections, those of the running event loop included."""
+        await self._engine.leave()
         await self.store.aclose()
         await asyncio.to_thread(self.store.close)
 

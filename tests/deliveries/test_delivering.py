@@ -371,3 +371,81 @@ def test_destinations_are_listed_by_name_and_by_how_they_stand(deliveries: Deliv
     assert deliveries.destinations.set("a", timeout="3s", order="unordered").rules.timeout == 3.0
     assert deliveries.destinations.forget("a")
     assert not deliveries.destinations.forget("a")
+
+
+def test_flush_tries_what_is_due_and_with_force_everything_that_waits(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", schedule=[3600])
+    post.answers["a"] = lambda _: BROKEN
+    first, second = (deliveries.publish("n", number, "a") for number in range(2))
+
+    assert deliveries.destinations.flush("a").waiting == [first.deliveries["a"], second.deliveries["a"]]
+    assert deliveries.destinations.flush("a").delivered == []
+    assert post["a"] == [b"0"]
+
+    post.answers.clear()
+    flushed = deliveries.destinations.flush("a", force=True)
+    assert flushed.delivered == [first.deliveries["a"], second.deliveries["a"]]
+    assert post["a"] == [b"0", b"0", b"1"]
+
+
+@pytest.mark.parametrize("order", ["fifo", "unordered"])
+def test_a_forced_flush_charges_nobody_more_than_once(
+    app: Durably, deliveries: Deliveries, post: Post, order: Any
+) -> None:
+    peers(deliveries, "a", schedule=AT_ONCE, order=order, concurrency=2, breaker=100)
+    post.answers["a"] = lambda _: BROKEN
+    sent = [deliveries.publish("n", number, "a") for number in range(3)]
+
+    deliveries.destinations.flush("a", force=True)
+
+    spent = [info.spent for one in sent for info in [deliveries.report(one.id)[0].info] if info is not None]
+    assert spent == ([1, 0, 0] if order == "fifo" else [1, 1, 1])
+
+
+def test_flush_leaves_other_destinations_alone(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a", "b")
+    peers(deliveries, "c", order="unordered")
+    deliveries.publish("n", 1, ["a", "b", "c"])
+
+    deliveries.destinations.flush("a")
+    assert [one.destination.name for one in post.seen] == ["a"]
+    deliveries.destinations.flush("c")
+    assert [one.destination.name for one in post.seen] == ["a", "c"]
+
+
+def test_a_probe_asks_the_peer_with_the_message_that_waits_first(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", schedule=[], breaker=100)
+    post.answers["a"] = lambda _: REFUSED
+    for number in range(2):
+        deliveries.publish("n", number, "a")
+    app.drain()
+    assert deliveries.destinations.probe("a").standing == "suspended"
+    assert post["a"] == [b"0", b"0"]
+
+    post.answers.clear()
+    assert deliveries.destinations.probe("a").standing == "active"
+    assert post["a"] == [b"0", b"0", b"0"]
+    app.drain()
+    assert post["a"][-1] == b"1"
+
+
+def test_the_first_attempts_can_be_made_at_once_and_only_for_the_heads(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", "b")
+    peers(deliveries, "c", order="unordered")
+    post.answers["b"] = lambda _: BROKEN
+    deliveries.publish("n", 0, "a")
+
+    sent = deliveries.publish("n", 1, ["a", "b", "c"], at_once=True)
+
+    assert (post["a"], post["b"], post["c"]) == ([b"0"], [b"1"], [b"1"])
+    assert states(deliveries, sent.id) == {"a": "blocked", "b": "blocked", "c": "done"}
+    app.drain()
+    assert post["a"] == [b"0", b"1"]
+    with pytest.raises(BadOption, match="at_once"):
+        deliveries.publish("n", 2, "a", within=object(), at_once=True)

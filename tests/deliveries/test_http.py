@@ -50,17 +50,6 @@ def deliveries(app: Durably, monkeypatch: pytest.MonkeyPatch) -> Deliveries:
     return found
 
 
-def run(app: Durably, deliveries: Deliveries) -> None:
-    async def story() -> None:
-        await app.adrain()
-        for channel in deliveries.channels.values():
-            assert isinstance(channel, Webhook | Federation)
-            await channel.aclose()
-        await app.aclose()
-
-    asyncio.run(story())
-
-
 def headers(request: Request) -> dict[str, str]:
     return dict(request.headers)
 
@@ -70,7 +59,7 @@ def test_a_webhook_arrives_signed_and_its_receiver_can_tell(
 ) -> None:
     deliveries.destinations.add("shop", receiver.url("/hooks?a=1"))
     sent = deliveries.publish("order.created", {"id": 7}, "shop", headers={"X-Trace": "t-1"})
-    run(app, deliveries)
+    app.drain()
 
     [request] = receiver.requests
     secrets = deliveries.destinations.secrets("shop")
@@ -90,7 +79,7 @@ def test_two_secrets_are_valid_while_one_replaces_the_other(
     [old] = deliveries.destinations.secrets("shop")
     new = deliveries.destinations.rotate("shop")
     deliveries.publish("n", 1, "shop")
-    run(app, deliveries)
+    app.drain()
 
     [request] = receiver.requests
     for secret in (old, new):
@@ -101,7 +90,7 @@ def test_a_connection_is_kept_for_the_next_message(app: Durably, deliveries: Del
     deliveries.destinations.add("shop", receiver.url())
     for number in range(5):
         deliveries.publish("n", number, "shop")
-    run(app, deliveries)
+    app.drain()
 
     assert [request.body for request in receiver.requests] == [b"0", b"1", b"2", b"3", b"4"]
     assert {request.connection for request in receiver.requests} == {1}
@@ -113,7 +102,7 @@ def test_a_kept_connection_that_has_ended_costs_no_attempt(
     deliveries.destinations.add("shop", receiver.url())
     receiver.answers([Answer(), Answer(hang_up="reset"), Answer()])
     sent = [deliveries.publish("n", number, "shop") for number in range(2)]
-    run(app, deliveries)
+    app.drain()
 
     infos = [deliveries.report(one.id)[0].info for one in sent]
     assert [info and (info.state, info.attempt) for info in infos] == [("done", 1), ("done", 1)]
@@ -124,7 +113,7 @@ def test_421_is_asked_once_more_on_a_new_connection(app: Durably, deliveries: De
     deliveries.destinations.add("shop", receiver.url())
     receiver.answers([421, 200])
     sent = deliveries.publish("n", 1, "shop")
-    run(app, deliveries)
+    app.drain()
 
     info = deliveries.report(sent.id)[0].info
     assert info is not None
@@ -136,7 +125,7 @@ def test_no_answer_after_the_body_was_sent_is_unknown(app: Durably, deliveries: 
     deliveries.destinations.add("shop", receiver.url(), schedule=[0, 0])
     receiver.answers([Answer(hang_up="before"), Answer(200)])
     sent = deliveries.publish("n", 1, "shop")
-    run(app, deliveries)
+    app.drain()
 
     first, second = receiver.requests
     assert first.header("webhook-id") == second.header("webhook-id") == sent.id
@@ -151,14 +140,14 @@ def test_410_disables_a_webhook_and_what_waits_is_kept(
     deliveries.destinations.add("shop", receiver.url())
     receiver.answer(410)
     sent = [deliveries.publish("n", number, "shop") for number in range(2)]
-    run(app, deliveries)
+    app.drain()
 
     assert len(receiver.requests) == 1
     assert deliveries.destinations.get("shop").standing == "disabled"
 
     receiver.answer(200)
     deliveries.destinations.resume("shop")
-    run(app, deliveries)
+    app.drain()
     assert [request.body for request in receiver.requests] == [b"0", b"0", b"1"]
     infos = [deliveries.report(one.id)[0].info for one in sent]
     assert [info and info.attempt for info in infos] == [2, 1]
@@ -186,7 +175,7 @@ def test_federation_signs_as_the_peer_wants_it_and_remembers(
             channel="federation",
             content_type="application/activity+json",
         )
-    run(app, deliveries)
+    app.drain()
 
     assert [request.body for request in receiver.requests] == (
         [b'{"n":0}', b'{"n":1}'] if kind == "rfc9421" else [b'{"n":0}', b'{"n":0}', b'{"n":1}']
@@ -200,7 +189,7 @@ def test_a_sender_without_a_key_is_our_mistake_and_nobody_elses(
     app: Durably, deliveries: Deliveries, receiver: Receiver
 ) -> None:
     sent = deliveries.publish("Create", {}, receiver.url(), sender="https://here.example/bob", channel="federation")
-    run(app, deliveries)
+    app.drain()
 
     assert receiver.requests == []
     stands = deliveries.destinations.get(receiver.url())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -43,6 +43,13 @@ class Engine:
         self.waiters = Waiters(store)
         self.payload_limit = payload_limit
         self._intake = Intake(store)
+        self.leaving: list[Callable[[], Awaitable[None]]] = []
+        """What is to be done when a worker leaves an event loop, by those who keep something open there."""
+
+    async def leave(self) -> None:
+        """A worker leaves this event loop."""
+        for do in self.leaving:
+            await do()
 
     def payload(self, name: str, plain: bytes) -> bytes:
         """The encoded arguments as they are stored."""

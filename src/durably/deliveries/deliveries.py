@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec
@@ -11,6 +12,7 @@ import msgspec
 from durably.client.engine import Engine
 from durably.client.info import TaskInfo, task_info
 from durably.client.intake import TRIES
+from durably.client.loop import synchronously
 from durably.core.brief import brief
 from durably.core.codec import encode
 from durably.core.delivery import Destination, Message, Rules
@@ -22,12 +24,14 @@ from durably.deliveries.audience import Audience, Target, To, resolved
 from durably.deliveries.channel import Channel
 from durably.deliveries.destinations import Destinations
 from durably.deliveries.dispatch import QUEUE, Dispatcher, line_of
+from durably.deliveries.drive import Driver
 from durably.deliveries.guard import Guard
 from durably.deliveries.vault import Vault
-from durably.errors import BadOption, StoreUnavailable, UnknownTask
+from durably.errors import BadOption, DurablyError, StoreUnavailable, UnknownTask
 from durably.stores.operations.deliver import deliveries_of, message_of, publish
 
 P = ParamSpec("P")
+log = logging.getLogger("durably.deliveries")
 
 TASK = "durably.deliver"
 DEFAULT = Rules()
@@ -74,6 +78,19 @@ class Deliveries:
         self.dispatcher = Dispatcher(engine, namespace, self.channels, self._vault)
         self.destinations = Destinations(engine, namespace, self._vault, self._check, rules)
 
+        engine.leaving.append(self.aclose)
+
+    def drive_with(self, driver: Driver) -> None:
+        """Let deliveries be driven from here too, and not only by workers."""
+        self.destinations.driver = driver
+
+    async def aclose(self) -> None:
+        """Close what the channels keep open on the running event loop."""
+        for channel in self.channels.values():
+            close: Any = getattr(channel, "aclose", None)
+            if close is not None:
+                await close()
+
     def audience(self, find: Callable[P, Iterable[Any]]) -> Callable[P, Audience]:
         """Declare how an audience is found; calling it names one, which is looked up when a message is published."""
 
@@ -93,11 +110,14 @@ class Deliveries:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
         within: Any = None,
+        at_once: bool = False,
     ) -> Publication:
         """Accept a message and one delivery for each of the audience, all of them or none.
 
         A destination that is not known yet is added, with `channel`. Bytes are sent as they are, anything else as JSON.
+        With `at_once` the first attempts are made here, before this returns; workers make the others.
         """
+        self._may_try(within, at_once)
         message, targets = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
             op = publish(message, targets, self._drafting(message), fresh=True)
@@ -105,10 +125,14 @@ class Deliveries:
         for attempt in range(TRIES):
             try:
                 op = publish(message, targets, self._drafting(message), again=attempt > 0)
-                return _published(message, self._engine.store.run(op))
+                sent = self._engine.store.run(op)
             except StoreUnavailable as error:
                 if not error.fleeting or attempt == TRIES - 1:
                     raise
+            else:
+                if at_once:
+                    synchronously(self._engine, self._try(sent), "deliveries.apublish()")
+                return _published(message, sent)
         raise AssertionError
 
     async def apublish(
@@ -122,8 +146,10 @@ class Deliveries:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
         within: Any = None,
+        at_once: bool = False,
     ) -> Publication:
         """The asynchronous twin of publish."""
+        self._may_try(within, at_once)
         message, targets = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
             op = publish(message, targets, self._drafting(message), fresh=True)
@@ -131,10 +157,14 @@ class Deliveries:
         for attempt in range(TRIES):
             try:
                 op = publish(message, targets, self._drafting(message), again=attempt > 0)
-                return _published(message, await self._engine.store.arun(op))
+                sent = await self._engine.store.arun(op)
             except StoreUnavailable as error:
                 if not error.fleeting or attempt == TRIES - 1:
                     raise
+            else:
+                if at_once:
+                    await self._try(sent)
+                return _published(message, sent)
         raise AssertionError
 
     def report(self, message: str) -> list[DeliveryInfo]:
@@ -151,6 +181,21 @@ class Deliveries:
         if found is None:
             raise UnknownTask(f"there is no message {message!r}")
         return msgspec.structs.replace(found, body=self._engine.codec.decode(found.body))
+
+    def _may_try(self, within: Any, at_once: bool) -> None:
+        if at_once and within is not None:
+            raise BadOption("at_once: what is published within a transaction is not there before its commit")
+        if at_once and self.destinations.driver is None:
+            raise BadOption("at_once: the first attempts need the application that the deliveries belong to")
+
+    async def _try(self, sent: list[tuple[Destination, str]]) -> None:
+        """Make the first attempts; whatever goes wrong is left to the workers."""
+        driver = self.destinations.driver
+        if driver is not None and sent:
+            try:
+                await driver.round([destination for destination, _ in sent], len(sent))
+            except DurablyError as error:
+                log.warning("the first attempts are left to the workers: %s", error)
 
     def _reported(self, message: str, found: list[tuple[str, str, Task | None]]) -> list[DeliveryInfo]:
         codec = self._engine.codec

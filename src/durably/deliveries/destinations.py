@@ -10,6 +10,7 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.client.info import TaskInfo, task_info
+from durably.client.loop import synchronously
 from durably.client.operators import Operator
 from durably.client.plan import Plan, arun, run
 from durably.core.brief import brief
@@ -17,8 +18,9 @@ from durably.core.delivery import Condition, Destination, Rules, Standing
 from durably.core.limits import parse_rate
 from durably.core.moment import Duration, seconds
 from durably.core.options import text
-from durably.core.task import Task
+from durably.core.task import State, Task
 from durably.deliveries.dispatch import line_of
+from durably.deliveries.drive import Driver
 from durably.deliveries.vault import Vault
 from durably.deliveries.webhooks import new_secret
 from durably.errors import BadOption, Conflict, UnknownTask
@@ -33,6 +35,7 @@ from durably.stores.operations.deliver import (
     pending,
     release_line,
 )
+from durably.stores.operations.read import get
 
 ROUNDS = 20
 ALL = 1_000_000
@@ -67,6 +70,14 @@ class DestinationInfo(msgspec.Struct, frozen=True):
     @property
     def standing(self) -> str:
         return str(self.condition.standing)
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """What a flush has come to: the tasks that were delivered, that wait, and that ended otherwise."""
+
+    delivered: builtins.list[str]
+    waiting: builtins.list[str]
+    ended: builtins.list[str]
 
 
 def rules_with(base: Rules, options: RuleOptions) -> Rules:
@@ -112,6 +123,8 @@ class Destinations(Operator):
         self._vault = vault
         self._check = check
         self._defaults = defaults
+        self.driver: Driver | None = None
+        """Who makes attempts for `flush` and `probe`."""
 
     def add(
         self,
@@ -191,6 +204,51 @@ class Destinations(Operator):
     async def apending(self, name: str, *, limit: int = 50) -> builtins.list[TaskInfo]:
         """The asynchronous twin of pending."""
         return self._infos(await self._store.arun(pending(self._namespace, name, limit)))
+
+    def flush(self, name: str, *, force: bool = False) -> Flushed:
+        """Try here and now what is due; with `force`, everything that waits, whatever its schedule says.
+
+        No message is tried more than once, and those behind one that fails in a `fifo` destination are not tried.
+        """
+        return synchronously(self._engine, self.aflush(name, force=force), "destinations.aflush()")
+
+    async def aflush(self, name: str, *, force: bool = False) -> Flushed:
+        """The asynchronous twin of flush."""
+        destination = await arun(self._store, self._hurried(name, ALL) if force else self._found(name))
+        before = {task.id: task.attempt for task in await self._store.arun(pending(self._namespace, name, ALL))}
+        tried: builtins.set[str] = set()
+        while await self._round(destination, before, tried):
+            pass
+        found = {task.id: task for task in await self._store.arun(get(builtins.list(before)))}
+        return _flushed([found[task] for task in before if task in found])
+
+    def probe(self, name: str) -> DestinationInfo:
+        """Try now whether the peer is there, with the message that waits first; how the destination stands then."""
+        return synchronously(self._engine, self.aprobe(name), "destinations.aprobe()")
+
+    async def aprobe(self, name: str) -> DestinationInfo:
+        """The asynchronous twin of probe."""
+        destination = await arun(self._store, self._hurried(name, 1))
+        await self._driving().round([destination], 1)
+        return await self.aget(name)
+
+    async def _round(self, destination: Destination, before: dict[str, int], tried: builtins.set[str]) -> bool:
+        """Whether another round may find somebody who has not been tried."""
+        left = [task for task in before if task not in tried]
+        first = await self._store.arun(pending(destination.namespace, destination.name, 1))
+        if not left or (destination.rules.order == "fifo" and first and first[0].id in tried):
+            return False
+        room = 1 if destination.rules.order == "fifo" else min(len(left), destination.rules.concurrency)
+        ran = await self._driving().round([destination], room, tried)
+        for task in await self._store.arun(get(left)):
+            if task.attempt > before[task.id]:
+                tried.add(task.id)
+        return ran > 0
+
+    def _driving(self) -> Driver:
+        if self.driver is None:
+            raise BadOption("flush and probe need the application that the destination belongs to")
+        return self.driver
 
     def secrets(self, name: str) -> tuple[str, ...]:
         """Its secrets, the newest first, for whoever sets up the receiver."""
@@ -314,6 +372,17 @@ class Destinations(Operator):
         yield release_line(line_of(self._namespace, name))
         return _info(changed)
 
+    def _hurried(self, name: str, count: int) -> Plan[Destination]:
+        """Let the first of those that wait be due, whatever is held against the peer."""
+        changed = yield from self._changed(
+            name,
+            lambda one: msgspec.structs.replace(one, condition=msgspec.structs.replace(one.condition, until=0)),
+        )
+        tasks: builtins.list[Task] = yield pending(self._namespace, name, count)
+        yield hurry([task.id for task in tasks])
+        yield release_line(line_of(self._namespace, name))
+        return msgspec.structs.replace(changed, version=changed.version + 1)
+
     def _rotated(self, name: str, secret: str | None) -> Plan[str]:
         new = secret or new_secret()
 
@@ -329,6 +398,14 @@ class Destinations(Operator):
             return msgspec.structs.replace(one, secrets=self._vault.seal(self._opened(one)[:1], self._place(name)))
 
         return _info((yield from self._changed(name, change)))
+
+
+def _flushed(tasks: builtins.list[Task]) -> Flushed:
+    return Flushed(
+        delivered=[task.id for task in tasks if task.state == State.DONE],
+        waiting=[task.id for task in tasks if not task.ended],
+        ended=[task.id for task in tasks if task.ended and task.state != State.DONE],
+    )
 
 
 def _info(destination: Destination) -> DestinationInfo:

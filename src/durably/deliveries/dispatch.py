@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -61,6 +62,11 @@ TOLD: Mapping[Standing, EventKind] = {
 }
 
 
+left_out: ContextVar[frozenset[str]] = ContextVar("durably_left_out", default=frozenset())
+"""Deliveries that are not tried here, since they just were."""
+NOT_TWICE = 1.0
+
+
 class Delivered(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is kept of a delivery that reached its peer."""
 
@@ -95,6 +101,8 @@ class Dispatcher:
     async def deliver(self, message: str, destination: str) -> Delivered:
         """One attempt."""
         task = current()
+        if task.id in left_out.get():
+            raise Snooze(NOT_TWICE, "it was tried a moment ago")
         place = (self._namespace, destination)
         loaded = await self._loader().load(place, message)
         if loaded.destination is None:

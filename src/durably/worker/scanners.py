@@ -17,6 +17,7 @@ from durably.errors import StoreUnavailable
 from durably.observe.events import Event, Events, Kind
 from durably.stores.operations.claim import next_due
 from durably.stores.operations.commit import commit
+from durably.stores.operations.deliver import FIRST, prune_messages
 from durably.stores.operations.sweep import bury, due, expired, lapsed, mark_dead, promote, prune
 from durably.stores.protocol import Store
 from durably.worker.report import aftermath
@@ -221,9 +222,11 @@ class Pruner:
         self._store = store
         self._events = events
         self._interval = interval
+        self._after = FIRST
 
     async def scan(self) -> float:
         gone = await self._store.arun(prune(BATCH))
-        if gone:
-            self._events.emit(Event("pruned", count=gone))
-        return 0.05 if gone >= BATCH else self._interval
+        messages, self._after = await self._store.arun(prune_messages(self._after, BATCH))
+        if gone + messages:
+            self._events.emit(Event("pruned", count=gone + messages))
+        return 0.05 if gone >= BATCH or self._after != FIRST else self._interval

@@ -20,6 +20,7 @@ from durably.stores.operations.commit import set_progress
 from durably.stores.operations.settle import Went
 from durably.stores.operations.sweep import cancelled
 from durably.stores.protocol import Wakeups
+from durably.stores.statement import Operation
 from durably.worker.claims import Claims
 from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
@@ -49,6 +50,10 @@ class Surroundings(msgspec.Struct, frozen=True):
     chance: random.Random
     heartbeat: MakeHeartbeat
     wakeups: Callable[[], Wakeups]
+
+
+Claiming = Callable[[str], Operation[Claim]]
+"""A claim for the session with this id."""
 
 
 class Worker:
@@ -108,8 +113,11 @@ class Worker:
             await serving
             raise
 
-    async def one_pass(self, limit: int = 1000) -> int:
-        """One round: promote what is due, claim once, run it, report it. No task runs twice in it; how many ran."""
+    async def one_pass(self, limit: int = 1000, claiming: Claiming | None = None) -> int:
+        """One round: promote what is due, claim once, run it, report it. No task runs twice in it; how many ran.
+
+        With `claiming`, a claim of its own is made instead of the usual one.
+        """
         self._prepare()
         reporting = asyncio.create_task(self._reporter.run(), name="durably-reporter")
         try:
@@ -117,7 +125,8 @@ class Worker:
             for scanner in self._scanners():
                 await scanner.scan()
             room = min(limit, self._options.concurrency)
-            found = await self._store.arun(claim(self._current.id, self._options.queues, room))
+            usual = claim(self._current.id, self._options.queues, room)
+            found = await self._store.arun(usual if claiming is None else claiming(self._current.id))
             if not found.tasks and found.alone_waiting:
                 found = await self._store.arun(claim(self._current.id, self._options.queues, 1, alone=True))
             self._running.start(found.tasks, found.now, {})
@@ -218,6 +227,7 @@ class Worker:
         self._running.close()
         await self._wakeups.close()
         await self._tenure.end()
+        await self._engine.leave()
         self._engine.events.emit(Event("worker_stopped"))
 
     async def _flush(self, reporting: asyncio.Task[None]) -> None:

@@ -124,6 +124,34 @@ def claim(
     return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing, desk.behind, only_plain)
 
 
+@operation()
+def claim_of(
+    q: Queries, session: str, queue: str, keys: Sequence[str], gates: Sequence[str], room: int
+) -> Steps[Claim]:
+    """Lease the heads of these keys, and up to `room` tasks of these limit groups: only if a claim would."""
+    if not (yield q("lock_session", session)):
+        return Claim(live=False)
+    [(now, marked, cancels, _, _, lonely, settings)] = yield q("survey", [queue])
+    if cancels:
+        yield from settle_cancel_requests(q)
+    if marked:
+        yield from admit(q, ADMIT_BATCH)
+    lanes = _lanes([queue], settings)
+    if queue not in lanes:
+        return Claim(True, [], now)
+    groups = [(queue, gate, True) for gate in gates]
+    names = {f"q:{lane.queue}" for lane in lanes.values() if lane.limited} | {f"g:{gate}" for _, gate, _ in groups}
+    keeper = yield from lock_gates(q, sorted(names), now, room)
+    desk = Desk(session, lanes, groups, keeper, False, bool(lonely), now)
+    taken: list[Task] = []
+    if keys:
+        taken += yield from _lease_heads(q, desk, (yield q("pick_these", queue, list(keys), room)))
+    if gates:
+        taken += yield from claim_lines(q, desk, (yield from line_heads(q, desk, desk.lines(), room)), room)
+    yield from settle_gates(q, keeper)
+    return Claim(True, taken, now)
+
+
 def _lanes(queues: Sequence[str], settings: str | None) -> dict[str, Lane]:
     """The queues that are open, in the order given."""
     lanes = {queue: Lane(queue, FOREVER, False) for queue in queues}
@@ -166,6 +194,11 @@ def _claim_keys(q: Queries, desk: Desk, room: int) -> Steps[list[Task]]:
         desk.alone,
         sorted({gate for _, gate, _ in desk.groups}),
     )
+    return (yield from _lease_heads(q, desk, picked))
+
+
+def _lease_heads(q: Queries, desk: Desk, picked: Sequence[Key]) -> Steps[list[Task]]:
+    """Lease the heads of locked keys, as far as they may run now."""
     if not picked:
         return []
     taken: list[Task] = []

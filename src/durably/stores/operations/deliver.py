@@ -176,13 +176,13 @@ def _publish(
     again: bool,
     fresh: bool,
 ) -> Steps[list[tuple[Destination, str]]]:
+    if not targets:
+        return []
     by_name = {target.name: target for target in targets}
-    known: dict[str, Destination] = {}
-    if targets:
-        known = yield from find(q, targets[0].namespace, list(by_name))
-        missing = [target for name, target in by_name.items() if name not in known]
-        if missing:
-            yield from _add_missing(q, missing)
+    known = yield from find(q, targets[0].namespace, list(by_name))
+    missing = [target for name, target in by_name.items() if name not in known]
+    if missing:
+        yield from _add_missing(q, missing)
     yield q(
         "add_message",
         message.id,
@@ -239,3 +239,18 @@ def pending(q: Queries, namespace: str, name: str, limit: int) -> Steps[list[Tas
     order = {task: place for place, (task,) in enumerate(rows)}
     found = (yield from fetch(q, list(order))) if order else []
     return sorted((task for task in found if not task.ended), key=lambda task: order[task.id])
+
+
+FIRST = "00000000-0000-0000-0000-000000000000"
+SETTLING = 3_600_000_000
+"""Microseconds for which a message is kept whatever becomes of it: its publication has surely been committed then."""
+
+
+@operation()
+def prune_messages(q: Queries, after: str, limit: int) -> Steps[tuple[int, str]]:
+    """Remove messages that nobody will get any more and nobody remembers; how many, and where to go on."""
+    rows = yield q("old_messages", after, SETTLING, limit)
+    gone = [message for message, known in rows if not known]
+    if gone:
+        yield q("forget_messages", gone)
+    return len(gone), rows[-1][0] if len(rows) == limit else FIRST

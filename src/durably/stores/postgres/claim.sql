@@ -165,6 +165,13 @@ SELECT f.queue, f.key
          ORDER BY ready_at LIMIT ?3::int FOR NO KEY UPDATE SKIP LOCKED) f
  LIMIT ?3::int
 
+-- :pick_these
+-- The same for keys that are named.
+SELECT queue, key FROM durably.keys
+ WHERE queue = ?1::text AND key = ANY(?2::text[]) AND state = 'ready' AND ready_at <= (SELECT durably.now())
+   AND NOT alone
+ ORDER BY key LIMIT ?3::int FOR NO KEY UPDATE SKIP LOCKED
+
 -- :heads
 -- The next task of each leased key and those behind it, with the token for this claim; nulls where nothing waits.
 SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELECT durably.now()), {task}

@@ -57,8 +57,17 @@ SELECT d.task::text
  WHERE d.namespace = ?1::text AND d.destination = ?2::text
  ORDER BY t.seq LIMIT ?3::int
 
--- :hurry_keys
--- A key that waits may be looked at now.
-UPDATE durably.keys SET ready_at = (SELECT durably.now())
- WHERE queue = ?1::text AND key = ?2::text AND state = 'ready' AND ready_at > (SELECT durably.now())
-RETURNING key
+-- :old_messages
+-- Messages in the order of their ids, and whether a task that brings one of them to somebody is still known.
+SELECT m.id::text,
+       EXISTS (SELECT 1 FROM durably.deliveries d
+                WHERE d.message = m.id
+                  AND ((SELECT t.id FROM durably.tasks t WHERE t.id = d.task) IS NOT NULL
+                       OR (SELECT h.id FROM durably.history h WHERE h.id = d.task) IS NOT NULL))
+  FROM durably.messages m
+ WHERE m.id > ?1::text::uuid AND m.created_at <= (SELECT durably.now()) - ?2::bigint
+ ORDER BY m.id LIMIT ?3::int
+
+-- :forget_messages
+WITH gone AS (DELETE FROM durably.deliveries WHERE message = ANY(?1::text[]::uuid[]))
+DELETE FROM durably.messages WHERE id = ANY(?1::text[]::uuid[]) RETURNING 1

@@ -91,6 +91,11 @@ SELECT f.queue, f.key
    AND f.ready_at <= :now AND f.alone = ?4 AND (f.gate IS NULL OR f.gate IN (SELECT value FROM json_each(?5)))
  LIMIT ?3
 
+-- :pick_these
+SELECT queue, key FROM durably_keys
+ WHERE queue = ?1 AND key IN (SELECT value FROM json_each(?2)) AND state = 'ready' AND ready_at <= :now AND NOT alone
+ LIMIT ?3
+
 -- :heads
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
 SELECT k.value, json_extract(?2, '$[' || k.key || ']'),

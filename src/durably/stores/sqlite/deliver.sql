@@ -49,7 +49,16 @@ SELECT d.task
  WHERE t.id = d.task AND d.namespace = ?1 AND d.destination = ?2
  ORDER BY t.seq LIMIT ?3
 
--- :hurry_keys
-UPDATE durably_keys SET ready_at = :now
- WHERE queue = ?1 AND key = ?2 AND state = 'ready' AND ready_at > :now
-RETURNING key
+-- :old_messages
+SELECT m.id,
+       EXISTS (SELECT 1 FROM durably_deliveries d
+                WHERE d.message = m.id
+                  AND (EXISTS (SELECT 1 FROM durably_tasks t WHERE t.id = d.task)
+                       OR EXISTS (SELECT 1 FROM durably_history h WHERE h.id = d.task)))
+  FROM durably_messages m
+ WHERE m.id > ?1 AND m.created_at <= :now - ?2
+ ORDER BY m.id LIMIT ?3
+
+-- :forget_messages
+DELETE FROM durably_deliveries WHERE message IN (SELECT value FROM json_each(?1));
+DELETE FROM durably_messages WHERE id IN (SELECT value FROM json_each(?1)) RETURNING 1

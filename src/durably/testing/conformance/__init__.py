@@ -17,6 +17,7 @@ from durably.testing.conformance.accepting import Accepting
 from durably.testing.conformance.cancelling import Cancelling
 from durably.testing.conformance.claiming import Claiming
 from durably.testing.conformance.dead_letters import DeadLetters
+from durably.testing.conformance.delivering import Delivering
 from durably.testing.conformance.fencing import Fencing
 from durably.testing.conformance.going_on import GoingOn
 from durably.testing.conformance.handlers import Handlers
@@ -39,6 +40,7 @@ class Suite(
     Cancelling,
     Claiming,
     DeadLetters,
+    Delivering,
     Fencing,
     GoingOn,
     Handlers,

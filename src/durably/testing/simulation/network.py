@@ -92,6 +92,7 @@ ANSWERING = frozenset(
         "finish_silent_tasks",
         "finish_tasks",
         "flag_tasks",
+        "forget_messages",
         "mark_dead",
         "open_session",
         "pause_key",

@@ -1,0 +1,37 @@
+"""Driving deliveries here and now, without a worker: one round for the destinations that are named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from durably.client.engine import Engine
+from durably.core.delivery import Destination
+from durably.core.task import full_queue
+from durably.deliveries.dispatch import QUEUE, left_out, line_of
+from durably.stores.operations.claim import claim_of
+from durably.worker.execute import AnyDefinition
+from durably.worker.options import worker_options
+from durably.worker.worker import Worker
+
+MOST = 1000
+"""Attempts in one round."""
+
+
+class Driver:
+    """Makes attempts under a session of its own, as a worker would, but only for the destinations that it is told."""
+
+    def __init__(self, engine: Engine, definition: AnyDefinition) -> None:
+        self._engine = engine
+        self._definition = definition
+
+    async def round(self, destinations: Sequence[Destination], room: int, tried: Collection[str] = ()) -> int:
+        """One attempt of each head, and of up to so many that need no order, but of none that was tried; how many."""
+        left_out.set(frozenset(tried))
+        room = min(room, MOST)
+        queue = full_queue(destinations[0].namespace, QUEUE)
+        keys = [one.name for one in destinations if one.rules.order == "fifo"]
+        lines = [line_of(one.namespace, one.name) for one in destinations if one.rules.order != "fifo"]
+        lease = 2 * max(one.rules.timeout for one in destinations) + 30.0
+        options = worker_options((queue,), concurrency=room, lease=lease)
+        worker = Worker(self._engine, {self._definition.name: self._definition}, options)
+        return await worker.one_pass(room, lambda session: claim_of(session, queue, keys, lines, room))

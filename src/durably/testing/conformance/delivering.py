@@ -1,0 +1,124 @@
+"""Destinations and messages: added once, changed by one at a time, kept for as long as somebody may ask."""
+
+from __future__ import annotations
+
+import msgspec
+
+from durably.core import lifecycle
+from durably.core.delivery import Condition, Destination, Message, Rules, Standing
+from durably.errors import BadOption
+from durably.stores.operations.commit import commit
+from durably.stores.operations.deliver import (
+    FIRST,
+    add_destinations,
+    change_destination,
+    deliveries_of,
+    destinations,
+    forget_destination,
+    list_destinations,
+    load,
+    pending,
+    prune_messages,
+    publish,
+)
+from durably.stores.operations.sweep import prune
+from durably.testing.world import World
+
+HOUR = 3600
+
+
+def a_peer(name: str, address: str = "post:x") -> Destination:
+    return Destination("default", name, "post", address, Rules(timeout=7.0), Condition(learned="x"), b"sealed")
+
+
+def a_message(world: World) -> Message:
+    return Message(world.draft().id, "kind", b"\x00\xffbody", "text/plain", {"x": "y"}, "sender")
+
+
+def sent(world: World, message: Message, name: str) -> str:
+    """Publish to this peer; the task that brings it there."""
+    [(_, task)] = world.run(publish(message, [a_peer(name)], lambda destination: world.draft(key=destination.name)))
+    return task
+
+
+class Delivering:
+    def test_a_destination_comes_back_as_it_was_added_and_is_added_once(self, world: World) -> None:
+        assert world.run(add_destinations([a_peer("a"), a_peer("b")])) == {"a", "b"}
+        assert world.run(add_destinations([a_peer("a", "post:other")])) == set()
+
+        found = world.run(destinations("default", ["a", "c"]))
+        assert found == {"a": msgspec.structs.replace(a_peer("a"), updated_at=found["a"].updated_at)}
+        assert world.run(destinations("other", ["a"])) == {}
+
+    def test_of_two_who_change_a_destination_the_second_is_told(self, world: World) -> None:
+        world.run(add_destinations([a_peer("a")]))
+        first = world.run(destinations("default", ["a"]))["a"]
+        changed = msgspec.structs.replace(first, condition=Condition(Standing.GONE, "left"))
+
+        assert world.run(change_destination(changed))
+        assert not world.run(change_destination(changed))
+        found = world.run(destinations("default", ["a"]))["a"]
+        assert (found.condition.standing, found.version) == (Standing.GONE, 1)
+
+    def test_destinations_are_listed_by_name_and_standing_and_can_be_forgotten(self, world: World) -> None:
+        gone = msgspec.structs.replace(a_peer("b"), condition=Condition(Standing.GONE))
+        world.run(add_destinations([a_peer("c"), a_peer("a"), gone]))
+
+        assert [one.name for one in world.run(list_destinations("default", "", None, 2))] == ["a", "b"]
+        assert [one.name for one in world.run(list_destinations("default", "a", None, 9))] == ["b", "c"]
+        assert [one.name for one in world.run(list_destinations("default", "", "gone", 9))] == ["b"]
+        assert world.run(forget_destination("default", "a"))
+        assert not world.run(forget_destination("default", "a"))
+
+    def test_a_publication_is_whole_and_sent_again_changes_nothing(self, world: World) -> None:
+        message = a_message(world)
+        drafts = {name: world.draft(key=name) for name in ("a", "b")}
+        targets = [a_peer("a"), a_peer("b")]
+        for again in (False, True):
+            world.run(publish(message, targets, lambda destination: drafts[destination.name], again=again))
+        tasks = {name: draft.id for name, draft in drafts.items()}
+        before = world.run(deliveries_of(message.id, "default"))
+
+        assert [(name, task, row and row.state) for name, task, row in before] == [
+            ("a", tasks["a"], "blocked"),
+            ("b", tasks["b"], "blocked"),
+        ]
+        loaded = world.run(load([("default", "a")], [message.id]))
+        assert msgspec.structs.replace(loaded.messages[message.id], created_at=0) == message
+        assert loaded.destinations["default", "a"].rules == Rules(timeout=7.0)
+        assert [task.id for task in world.run(pending("default", "a", 9))] == [tasks["a"]]
+
+    def test_a_name_without_an_address_is_refused_and_nothing_is_accepted(self, world: World) -> None:
+        message = a_message(world)
+        try:
+            world.run(publish(message, [a_peer("a"), a_peer("b", "")], lambda _: world.draft()))
+        except BadOption:
+            pass
+        else:
+            raise AssertionError("it was accepted")
+        assert world.run(destinations("default", ["a", "b"])) == {}
+        assert world.run(deliveries_of(message.id, "default")) == []
+
+    def test_a_message_goes_when_nobody_waits_for_it_or_remembers_it(self, world: World) -> None:
+        message, other = a_message(world), a_message(world)
+        done = sent(world, message, "a")
+        sent(world, other, "b")
+        [task] = [one for one in world.claim(world.session()) if one.id == done]
+        world.run(commit([lifecycle.complete(task, None, retention=10 * HOUR)]))
+
+        world.advance(2 * HOUR)
+        assert world.run(prune_messages(FIRST, 10)) == (0, FIRST)
+        world.advance(9 * HOUR)
+        assert world.run(prune(10)) == 1
+        assert world.run(prune_messages(FIRST, 10)) == (1, FIRST)
+        assert world.run(load([], [message.id, other.id])).messages.keys() == {other.id}
+        assert world.run(deliveries_of(message.id, "default")) == []
+
+    def test_messages_are_looked_through_a_few_at_a_time(self, world: World) -> None:
+        for name in "abc":
+            sent(world, a_message(world), name)
+        world.advance(2 * HOUR)
+
+        gone, after = world.run(prune_messages(FIRST, 2))
+        assert (gone, after == FIRST) == (0, False)
+        assert world.run(prune_messages(after, 2)) == (0, FIRST)
