@@ -25,6 +25,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from durably.core.delivery import Destination, Message
 from durably.core.ids import Ids
 from durably.core.moment import HostClock
 from durably.core.task import Draft, Scope
@@ -38,6 +39,7 @@ from durably.errors import (
 )
 from durably.stores.callers.postgres import _admitted
 from durably.stores.operations.accept import Accepted, accept, request_cancel
+from durably.stores.operations.deliver import publish
 from durably.stores.operations.read import get
 from durably.stores.postgres.store import PostgresStore
 from durably.stores.sqlite.store import SqliteStore
@@ -95,7 +97,10 @@ def shop(postgres18: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def postgres_place(shop: str) -> Iterator[PostgresPlace]:
     with psycopg.connect(shop) as connection:
-        connection.execute("TRUNCATE orders, durably.tasks, durably.turns, durably.unique_keys")
+        connection.execute(
+            "TRUNCATE orders, durably.tasks, durably.turns, durably.unique_keys, durably.messages, durably.deliveries, "
+            "durably.destinations"
+        )
     with closing(PostgresStore(shop)) as store:
         yield PostgresPlace(store)
 
@@ -226,6 +231,27 @@ def test_a_task_shares_the_fate_of_the_callers_transaction(
 ) -> None:
     record_property("within", f"{kind.name}|{scenario}")
     kind.run(SCENARIOS[scenario], place)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.name for kind in KINDS])
+@pytest.mark.parametrize("committed", [True, False], ids=["commit", "rollback"])
+def test_a_publication_shares_the_fate_of_the_callers_transaction(kind: Kind, place: Place, committed: bool) -> None:
+    async def published(hand: Hand) -> None:
+        message = Message(ids.task(None), "kind", b"\x00\xff", headers={"x": "y"})
+        drafts = {name: a_draft(key=name) for name in ("a", "b")}
+        targets = [Destination("default", name, "post", f"post:{name}") for name in drafts]
+        op = publish(message, targets, lambda destination: drafts[destination.name], fresh=True)
+        caller = hand.place.store.caller(hand.given)
+        await caller.arun(op) if hand.awaits else caller.run(op)
+        assert hand.place.tasks() == []
+        await (hand.commit() if committed else hand.rollback())
+
+        tables = "durably_" if isinstance(hand.place, SqlitePlace) else "durably."
+        assert hand.place.tasks() == ([draft.id for draft in drafts.values()] if committed else [])
+        for table, rows in (("messages", 1), ("deliveries", 2), ("destinations", 2)):
+            assert hand.place.rows(f"SELECT count(*) FROM {tables}{table}") == [rows if committed else 0]
+
+    kind.run(published, place)
 
 
 # Which connection, and in which state.
