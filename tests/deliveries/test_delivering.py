@@ -12,6 +12,7 @@ from durably.core.delivery import Kind, Outcome
 from durably.deliveries.audience import Peer
 from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries
+from durably.deliveries.dispatch import SUSPECTS
 from durably.deliveries.vault import new_key
 
 OK = Outcome(kind=Kind.OK, reason="taken", status=204)
@@ -449,3 +450,21 @@ def test_the_first_attempts_can_be_made_at_once_and_only_for_the_heads(
     assert post["a"] == [b"0", b"1"]
     with pytest.raises(BadOption, match="at_once"):
         deliveries.publish("n", 2, "a", within=object(), at_once=True)
+
+
+def test_peers_that_failed_get_a_few_places_and_the_others_keep_their_pace(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    dead = [f"dead-{number}" for number in range(SUSPECTS + 10)]
+    peers(deliveries, *dead, schedule=[0, 3600])
+    peers(deliveries, "alive")
+    for name in dead:
+        post.answers[name] = lambda _: BROKEN
+    deliveries.publish("n", 0, dead)
+    app.tick()
+    assert len(post.seen) == len(dead)
+
+    deliveries.publish("n", 1, "alive")
+    app.tick()
+    assert len(post.seen) == len(dead) + SUSPECTS + 1
+    assert post["alive"] == [b"1"]

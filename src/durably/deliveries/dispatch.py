@@ -50,6 +50,10 @@ NO_CHANNEL = 30.0
 """Seconds until a delivery is looked at again whose channel is not declared here."""
 LENIENCY = 5.0
 """Seconds that a channel gets beyond its timeout, to say what happened."""
+SUSPECTS = 20
+"""So many attempts at once go to peers that failed the last time: the others keep their pace, however many are dead."""
+PATIENCE = 3.0
+"""Seconds, about, until another try to get one of these places."""
 ROUNDS = 20
 UNTIL_TOLD = Retry.constant(attempts=MAX_ATTEMPTS, delay=0)
 """The rules of the destination decide when to try again, and when to give up."""
@@ -96,6 +100,7 @@ class Dispatcher:
         self._channels = channels
         self._vault = vault
         self._chance = random.Random()
+        self._suspects = 0
         self._loaders: WeakKeyDictionary[asyncio.AbstractEventLoop, Loader] = WeakKeyDictionary()
 
     async def deliver(self, message: str, destination: str) -> Delivered:
@@ -109,14 +114,25 @@ class Dispatcher:
             raise Permanent(f"the destination {destination!r} is not known any more")
         if loaded.message is None:
             raise Permanent(f"the message {message} is not kept any more")
+        suspect = loaded.destination.condition.failures > 0
+        if suspect and self._suspects >= SUSPECTS:
+            raise Snooze(PATIENCE * (1 + self._chance.random()), "other peers that failed are tried first")
+        self._suspects += suspect
+        try:
+            return await self._delivered(loaded.destination, loaded.message, loaded.now, task)
+        finally:
+            self._suspects -= suspect
+
+    async def _delivered(self, destination: Destination, message: Message, at: int, task: Context) -> Delivered:
+        """One attempt, as far as the rules of the destination allow it at this moment."""
         began = time.monotonic()
-        peer = await self._admitted(loaded.destination, task.id, loaded.now)
+        peer = await self._admitted(destination, task.id, at)
         channel = self._channels.get(peer.channel)
         if channel is None:
             raise Snooze(NO_CHANNEL, f"this worker has no channel named {peer.channel!r}: see deliveries.channels")
         doubtful = _is_doubtful(task)
-        outcome = await self._attempt(channel, peer, loaded.message, task, doubtful)
-        now = loaded.now + micros(time.monotonic() - began)
+        outcome = await self._attempt(channel, peer, message, task, doubtful)
+        now = at + micros(time.monotonic() - began)
         verdict = await self._settled(peer, outcome, task.spent, now)
         if outcome.kind is Kind.UNKNOWN and not doubtful:
             await task.asave(Memory(possible_duplicate=True))
