@@ -75,8 +75,9 @@ class Durably:
         """Messages to peers: webhooks, federation, and channels of your own. Whoever reads this serves them too."""
         if self._deliveries is None:
             from durably.deliveries.deliveries import TASK, Deliveries
-            from durably.deliveries.dispatch import QUEUE, UNTIL_TOLD
+            from durably.deliveries.dispatch import UNTIL_TOLD
             from durably.deliveries.drive import Driver
+            from durably.deliveries.register import QUEUE
 
             made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
             declared = self.declare(made.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})

@@ -185,19 +185,17 @@ def test_federation_signs_as_the_peer_wants_it_and_remembers(
     )
 
 
-def test_a_sender_without_a_key_is_our_mistake_and_nobody_elses(
+def test_a_sender_without_a_key_is_the_end_of_its_message_and_of_nothing_else(
     app: Durably, deliveries: Deliveries, receiver: Receiver
 ) -> None:
     sent = deliveries.publish("Create", {}, receiver.url(), sender="https://here.example/bob", channel="federation")
     app.drain()
 
     assert receiver.requests == []
-    stands = deliveries.destinations.get(receiver.url())
-    assert stands.standing == "disabled"
-    assert "there is no key for 'https://here.example/bob'" in stands.condition.reason
+    assert deliveries.destinations.get(receiver.url()).standing == "active"
     info = deliveries.report(sent.id)[0].info
     assert info is not None
-    assert info.spent == 0
+    assert (info.state, "there is no key for 'https://here.example/bob'" in str(info.reason)) == ("dead", True)
 
 
 def post(client: Client, url: str) -> Reply | Outcome:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -44,12 +46,22 @@ class Engine:
         self.payload_limit = payload_limit
         self._intake = Intake(store)
         self.leaving: list[Callable[[], Awaitable[None]]] = []
-        """What is to be done when a worker leaves an event loop, by those who keep something open there."""
+        """What is to be done when the last worker leaves an event loop, by those who keep something open there."""
+        self._workers: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+
+    def arrive(self) -> None:
+        """A worker begins on this event loop."""
+        loop = asyncio.get_running_loop()
+        self._workers[loop] = self._workers.get(loop, 0) + 1
 
     async def leave(self) -> None:
-        """A worker leaves this event loop."""
-        for do in self.leaving:
-            await do()
+        """A worker leaves this event loop, or whoever did something on it."""
+        loop = asyncio.get_running_loop()
+        self._workers[loop] = self._workers.get(loop, 0) - 1
+        if self._workers[loop] <= 0:
+            del self._workers[loop]
+            for do in self.leaving:
+                await do()
 
     def payload(self, name: str, plain: bytes) -> bytes:
         """The encoded arguments as they are stored."""

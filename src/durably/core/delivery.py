@@ -18,8 +18,12 @@ LONGEST_WAIT = 86_400.0
 """However long a peer wants to be left alone, it is asked again after a day."""
 GONE_AFTER = 7
 """A peer that could not be reached on so many different days is gone."""
-SUSPENDED_FOR = 600.0
-"""Seconds, at least, between two probes of a peer that could not be reached for the whole of a schedule."""
+SUSPENDED_FOR = 1800.0
+"""Seconds between two probes of a peer that could not be reached for the whole of a schedule."""
+LEAST_THROTTLE = 30.0
+"""Seconds for which a peer is left alone that asked for it without saying for how long."""
+LOOK_AGAIN = 600.0
+"""Seconds after which a delivery that was held back asks again how its destination stands."""
 INFRA_WAIT = 30.0
 """Seconds until another try when the trouble is on our side."""
 STALE_PROBE = 60.0
@@ -182,21 +186,20 @@ def admit(rules: Rules, condition: Condition, task: str, now: int) -> Go | Wait 
     if condition.standing is Standing.GONE:
         return Dead(f"gone: {condition.reason}")
     if condition.standing is Standing.DISABLED:
-        return Wait(LONGEST_WAIT, f"disabled: {condition.reason}")
+        return Wait(LOOK_AGAIN, f"disabled: {condition.reason}")
     if condition.until > now:
-        return Wait((condition.until - now) / SECOND, f"{condition.standing}: {condition.reason}")
+        return Wait(min((condition.until - now) / SECOND, LOOK_AGAIN), f"{condition.standing}: {condition.reason}")
     if condition.breaker != "closed":
         if condition.breaker == "half-open" and condition.probe != task and condition.probe_until > now:
             return Wait(rules.cooldown, "another delivery tries whether the peer is back")
         leased = now + micros(rules.timeout + STALE_PROBE)
         return Go(msgspec.structs.replace(condition, breaker="half-open", probe=task, probe_until=leased))
-    if rules.rate is not None and condition.sent_at:
-        due = condition.sent_at + micros(1 / rules.rate)
-        if due > now:
-            return Wait((due - now) / SECOND, f"no more than {rules.rate:g} a second")
-    if rules.rate is not None:
-        return Go(msgspec.structs.replace(condition, sent_at=now))
-    return Go()
+    if rules.rate is None or rules.order != "fifo":
+        return Go()
+    due = condition.sent_at + micros(1 / rules.rate)
+    if condition.sent_at and due > now:
+        return Wait((due - now) / SECOND, f"no more than {rules.rate:g} a second")
+    return Go(msgspec.structs.replace(condition, sent_at=now))
 
 
 def settle(
@@ -212,18 +215,18 @@ def settle(
         case Kind.TRANSIENT | Kind.UNKNOWN:
             return _failed(rules, after, outcome, spent, now, chance)
         case Kind.THROTTLED:
-            wait = _wait(rules, spent, chance, outcome.retry_after)
+            wait = max(_wait(rules, spent, chance, outcome.retry_after), LEAST_THROTTLE)
             throttled = _stands(after, Standing.THROTTLED, outcome.reason, now + micros(wait))
             return Again(wait, outcome.reason, charged=False), throttled
         case Kind.PERMANENT:
             return Dead(f"permanent: {outcome.reason}"), after
         case Kind.GONE if outcome.disables:
-            return Again(LONGEST_WAIT, outcome.reason, charged=False), after
+            return Again(LOOK_AGAIN, outcome.reason, charged=False), after
         case Kind.GONE:
             return Dead(f"gone: {outcome.reason}"), _stands(after, Standing.GONE, outcome.reason)
         case Kind.MISCONFIGURED:
             reason = f"misconfigured: {outcome.reason}"
-            return Again(LONGEST_WAIT, reason, charged=False), _stands(after, Standing.DISABLED, reason)
+            return Again(LOOK_AGAIN, reason, charged=False), _stands(after, Standing.DISABLED, reason)
         case Kind.INFRA:
             return Again(INFRA_WAIT * (1 + rules.jitter * chance), f"infra: {outcome.reason}", charged=False), after
         case _:
@@ -242,7 +245,7 @@ def _failed(
     if spent <= len(rules.schedule):
         return Again(wait, told), condition
     if outcome.unreachable:
-        wait = max(wait, SUSPENDED_FOR)
+        wait = SUSPENDED_FOR * (1 + rules.jitter * chance)
         suspended = _stands(condition, Standing.SUSPENDED, outcome.reason, now + micros(wait))
         return Again(wait, told, charged=False), suspended
     return Dead(f"attempts exhausted ({spent}): {told}"), condition
@@ -253,7 +256,12 @@ def _shown(rules: Rules, condition: Condition, outcome: Outcome, now: int) -> Co
     if outcome.kind in (Kind.INFRA, Kind.MISCONFIGURED):
         return condition
     standing, reason, until = condition.standing, condition.reason, condition.until
-    if standing is Standing.THROTTLED or (standing is Standing.SUSPENDED and not outcome.unreachable):
+    lifted = {
+        Standing.ACTIVE: not outcome.breaks,
+        Standing.THROTTLED: until <= now,
+        Standing.SUSPENDED: not outcome.unreachable,
+    }
+    if lifted.get(standing):
         standing, reason, until = Standing.ACTIVE, "", 0
     shown = Condition(
         standing,
@@ -268,6 +276,8 @@ def _shown(rules: Rules, condition: Condition, outcome: Outcome, now: int) -> Co
 
 def _tripped(rules: Rules, before: Condition, shown: Condition, outcome: Outcome, now: int) -> Condition:
     """The breaker opens after so many failures in a row, and stays open longer each time."""
+    if before.breaker == "open":
+        return msgspec.structs.replace(shown, failures=before.failures, breaker="open", reason=before.reason)
     failures = before.failures + 1
     if failures < rules.breaker and before.breaker == "closed":
         return msgspec.structs.replace(shown, failures=failures)
@@ -282,6 +292,10 @@ def _tripped(rules: Rules, before: Condition, shown: Condition, outcome: Outcome
 
 
 def _stands(condition: Condition, standing: Standing, reason: str, until: int = 0) -> Condition:
+    """A peer that is disabled or gone stays so, whatever a late answer says."""
+    final = (Standing.GONE,) if standing is Standing.GONE else (Standing.DISABLED, Standing.GONE)
+    if condition.standing in final:
+        return condition
     return msgspec.structs.replace(condition, standing=standing, reason=reason, until=max(condition.until, until))
 
 

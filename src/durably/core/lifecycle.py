@@ -151,6 +151,8 @@ def resume(task: Task) -> Change:
 
 def hurry(task: Task) -> Change:
     """What waits for its time is due now; its budget stays as it is."""
+    if task.state == State.DELAYED:
+        return Change(task, State.DELAYED, task.spent, task.crashes, alone=bool(task.alone))
     return _waits(task, 0)
 
 

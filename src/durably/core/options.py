@@ -103,7 +103,7 @@ def text(value: Any, what: str) -> str:
         raise BadOption(f"{what}: {brief(value)} must be text of 1 to {NAME_LIMIT} characters")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
         raise BadOption(f"{what}: {brief(value)} must not contain NUL or lone surrogates")
-    return value
+    return str.__str__(value)
 
 
 def queue_name(value: Any, what: str) -> str:
@@ -148,7 +148,7 @@ def _read(option: str, value: Any, changes: dict[str, Any], travelling: dict[str
         case "priority":
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 9:
                 raise BadOption(f"priority: {brief(value)} must be from 0 (last) to 9 (first)")
-            changes["priority"] = value
+            changes["priority"] = int(value)
         case "key":
             changes["key"] = None if value is None else text(value, "key")
         case "order":

@@ -42,31 +42,34 @@ class Target(msgspec.Struct, frozen=True):
     name: str
     address: str | None
     channel: str | None
+    found: bool
+    """Whether an audience brought it, and not whoever publishes."""
 
 
 def resolved(to: To, sender: str | None) -> list[Target]:
     """Every destination once, in the order in which they were named; the sender is left out."""
     found: dict[str, Target] = {}
-    for peer in _peers(to):
+    for peer, brought in _peers(to):
         if sender is not None and sender in (peer.name, peer.address):
             continue
         address = peer.shared or peer.address
-        name = _name_for(address) if peer.shared is not None or peer.name == peer.address else text(peer.name, "to")
-        found.setdefault(name, Target(name, address, peer.channel))
+        name = _name_for(address) if peer.shared is not None or peer.name == peer.address else peer.name
+        found.setdefault(name, Target(text(name, "to"), address, peer.channel, brought))
     return list(found.values())
 
 
-def _peers(to: Any) -> Iterable[Peer]:
-    """Without recursion into what is nested deeply: lists of lists are a mistake."""
+def _peers(to: Any) -> Iterable[tuple[Peer, bool]]:
+    """Everyone who is named, and whether an audience brought them. Lists of lists are a mistake."""
     if isinstance(to, str | Peer | Audience):
         to = [to]
     if not isinstance(to, Iterable) or isinstance(to, bytes):
         raise BadOption(f"to: {brief(to)} must be names, addresses, peers or audiences")
     for one in to:
         if isinstance(one, Audience):
-            yield from map(_peer, one.find(*one.args, **one.kwargs))
+            for member in one.find(*one.args, **one.kwargs):
+                yield _peer(member), True
         else:
-            yield _peer(one)
+            yield _peer(one), False
 
 
 def _peer(one: Any) -> Peer:

@@ -19,6 +19,11 @@ class Delivery(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     possible_duplicate: bool = False
     """Whether an earlier attempt may have brought it there already."""
+    now: float = 0.0
+    """Seconds since 1970."""
+
+    def __repr__(self) -> str:
+        return f"<delivery {self.task} of message {self.message.id} to {self.destination.name!r}>"
 
 
 class Channel(Protocol):

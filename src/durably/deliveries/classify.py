@@ -31,7 +31,7 @@ class Reply(msgspec.Struct, frozen=True):
 def webhook(reply: Reply, now: float) -> Outcome:
     """For a receiver that somebody has to look after: nearly everything may be mended before the schedule is over."""
     status = reply.status
-    wish = {value.strip().lower() for value in reply.all("webhook-delivery")}
+    wish = {one.strip().lower() for value in reply.all("webhook-delivery") for one in value.split(",")}
     disables = "disable" in wish
     if 200 <= status < 300:
         return _outcome(reply, Kind.OK, disables=disables)

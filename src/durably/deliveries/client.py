@@ -31,19 +31,17 @@ from durably.deliveries.classify import Reply
 from durably.deliveries.guard import Guard, Refused, Target, Unresolved
 
 BODY_LIMIT = 64 * 1024
-IDLE = 30.0
+IDLE = 10.0
 """Seconds for which a connection is kept for the next message."""
 REMEMBERED = 10
 """Seconds for which the addresses of a name are kept, after they were checked."""
 OURS = frozenset(
     {
         errno.ENETDOWN,
-        errno.ENETUNREACH,
         errno.EMFILE,
         errno.ENFILE,
         errno.ENOBUFS,
         errno.ENOMEM,
-        errno.EADDRNOTAVAIL,
     }
 )
 """Errors that tell of our own machine or network, not of the peer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +24,12 @@ from durably.core.task import Draft, Task, full_queue
 from durably.deliveries.audience import Audience, Target, To, resolved
 from durably.deliveries.channel import Channel
 from durably.deliveries.destinations import Destinations
-from durably.deliveries.dispatch import QUEUE, Dispatcher, line_of
+from durably.deliveries.dispatch import Dispatcher
 from durably.deliveries.drive import Driver
 from durably.deliveries.guard import Guard
+from durably.deliveries.register import QUEUE, line_of
 from durably.deliveries.vault import Vault
+from durably.deliveries.webhooks import new_secret
 from durably.errors import BadOption, DurablyError, StoreUnavailable, UnknownTask
 from durably.stores.operations.deliver import deliveries_of, message_of, publish
 
@@ -37,7 +40,27 @@ TASK = "durably.deliver"
 DEFAULT = Rules()
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-RESERVED = ("host", "content-length", "content-type", "transfer-encoding", "connection", "date", "digest", "signature")
+RESERVED = frozenset(
+    {
+        "connection",
+        "content-digest",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "date",
+        "digest",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "signature",
+        "signature-input",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
 
 
 class Publication(msgspec.Struct, frozen=True):
@@ -46,6 +69,8 @@ class Publication(msgspec.Struct, frozen=True):
     id: str
     deliveries: dict[str, str]
     """The task for each destination."""
+    refused: dict[str, str] = {}
+    """Members of an audience whose address can never be delivered to, and why."""
 
 
 class DeliveryInfo(msgspec.Struct, frozen=True):
@@ -118,13 +143,15 @@ class Deliveries:
         With `at_once` the first attempts are made here, before this returns; workers make the others.
         """
         self._may_try(within, at_once)
-        message, targets = self._prepared(kind, body, to, sender, channel, content_type, headers)
+        if at_once and asyncio._get_running_loop() is not None:
+            raise BadOption("at_once: an event loop is running here, use `await deliveries.apublish(...)`")
+        message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
-            op = publish(message, targets, self._drafting(message), fresh=True)
-            return _published(message, self._engine.store.caller(within).run(op))
+            op = publish(message, targets, self._drafting(message), complete=self._complete, fresh=True)
+            return _published(message, self._engine.store.caller(within).run(op), refused)
         for attempt in range(TRIES):
             try:
-                op = publish(message, targets, self._drafting(message), again=attempt > 0)
+                op = publish(message, targets, self._drafting(message), complete=self._complete, again=attempt > 0)
                 sent = self._engine.store.run(op)
             except StoreUnavailable as error:
                 if not error.fleeting or attempt == TRIES - 1:
@@ -132,7 +159,7 @@ class Deliveries:
             else:
                 if at_once:
                     synchronously(self._engine, self._try(sent), "deliveries.apublish()")
-                return _published(message, sent)
+                return _published(message, sent, refused)
         raise AssertionError
 
     async def apublish(
@@ -150,13 +177,13 @@ class Deliveries:
     ) -> Publication:
         """The asynchronous twin of publish."""
         self._may_try(within, at_once)
-        message, targets = self._prepared(kind, body, to, sender, channel, content_type, headers)
+        message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
-            op = publish(message, targets, self._drafting(message), fresh=True)
-            return _published(message, await self._engine.store.caller(within).arun(op))
+            op = publish(message, targets, self._drafting(message), complete=self._complete, fresh=True)
+            return _published(message, await self._engine.store.caller(within).arun(op), refused)
         for attempt in range(TRIES):
             try:
-                op = publish(message, targets, self._drafting(message), again=attempt > 0)
+                op = publish(message, targets, self._drafting(message), complete=self._complete, again=attempt > 0)
                 sent = await self._engine.store.arun(op)
             except StoreUnavailable as error:
                 if not error.fleeting or attempt == TRIES - 1:
@@ -164,7 +191,7 @@ class Deliveries:
             else:
                 if at_once:
                     await self._try(sent)
-                return _published(message, sent)
+                return _published(message, sent, refused)
         raise AssertionError
 
     def report(self, message: str) -> list[DeliveryInfo]:
@@ -177,7 +204,13 @@ class Deliveries:
 
     def message(self, message: str) -> Message:
         """The message itself."""
-        found = self._engine.store.run(message_of(message))
+        return self._opened(message, self._engine.store.run(message_of(message)))
+
+    async def amessage(self, message: str) -> Message:
+        """The asynchronous twin of message."""
+        return self._opened(message, await self._engine.store.arun(message_of(message)))
+
+    def _opened(self, message: str, found: Message | None) -> Message:
         if found is None:
             raise UnknownTask(f"there is no message {message!r}")
         return msgspec.structs.replace(found, body=self._engine.codec.decode(found.body))
@@ -194,7 +227,7 @@ class Deliveries:
         if driver is not None and sent:
             try:
                 await driver.round([destination for destination, _ in sent], len(sent))
-            except DurablyError as error:
+            except Exception as error:
                 log.warning("the first attempts are left to the workers: %s", error)
 
     def _reported(self, message: str, found: list[tuple[str, str, Task | None]]) -> list[DeliveryInfo]:
@@ -216,7 +249,7 @@ class Deliveries:
         channel: str,
         content_type: str,
         headers: Mapping[str, str] | None,
-    ) -> tuple[Message, list[Destination]]:
+    ) -> tuple[Message, list[Destination], dict[str, str]]:
         plain = body if isinstance(body, bytes) else encode(body, f"the message {kind!r}")
         message = Message(
             self._engine.ids.task(None),
@@ -224,9 +257,18 @@ class Deliveries:
             self._engine.payload(f"message {kind}", plain),
             _value("content_type", content_type),
             _checked(headers or {}),
-            sender,
+            None if sender is None else text(sender, "sender"),
         )
-        return message, [self._destination(target, channel) for target in resolved(to, sender)]
+        targets: list[Destination] = []
+        refused: dict[str, str] = {}
+        for target in resolved(to, sender):
+            try:
+                targets.append(self._destination(target, channel))
+            except DurablyError as error:
+                if not target.found:
+                    raise
+                refused[target.name] = str(error)
+        return message, targets, refused
 
     def _destination(self, target: Target, channel: str) -> Destination:
         """What becomes of a target if it is not known yet."""
@@ -234,6 +276,13 @@ class Deliveries:
         if target.address is not None:
             self._check(chosen, target.address)
         return Destination(self._namespace, target.name, chosen, target.address or "", self._rules)
+
+    def _complete(self, destination: Destination) -> Destination:
+        """A new webhook is signed, if there is a key to keep its secret with."""
+        if destination.channel != "webhook" or self._vault.empty:
+            return destination
+        place = f"{destination.namespace}/{destination.name}"
+        return msgspec.structs.replace(destination, secrets=self._vault.seal([new_secret()], place))
 
     def _drafting(self, message: Message) -> Callable[[Destination], Draft]:
         queue = full_queue(self._namespace, QUEUE)
@@ -266,8 +315,8 @@ def _usual_channels() -> dict[str, Channel]:
     return {"webhook": Webhook(Client(Guard()))}
 
 
-def _published(message: Message, sent: list[tuple[Destination, str]]) -> Publication:
-    return Publication(message.id, {destination.name: task for destination, task in sent})
+def _published(message: Message, sent: list[tuple[Destination, str]], refused: dict[str, str]) -> Publication:
+    return Publication(message.id, {destination.name: task for destination, task in sent}, refused)
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
@@ -282,6 +331,6 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _value(what: str, value: str) -> str:
-    if not isinstance(value, str) or not VALUE.fullmatch(value):
-        raise BadOption(f"{what}: {brief(value)} must be text without line breaks or other control characters")
+    if not isinstance(value, str) or not value.strip() or not VALUE.fullmatch(value):
+        raise BadOption(f"{what}: {brief(value)} must be text, without line breaks or other control characters")
     return value

@@ -18,11 +18,11 @@ from durably.core.delivery import Condition, Destination, Rules, Standing
 from durably.core.limits import parse_rate
 from durably.core.moment import Duration, seconds
 from durably.core.options import text
-from durably.core.task import State, Task
-from durably.deliveries.dispatch import line_of
+from durably.core.task import State, Task, full_queue
 from durably.deliveries.drive import Driver
+from durably.deliveries.register import QUEUE, line_of
 from durably.deliveries.vault import Vault
-from durably.deliveries.webhooks import new_secret
+from durably.deliveries.webhooks import new_secret, sign
 from durably.errors import BadOption, Conflict, UnknownTask
 from durably.stores.operations.control import set_limit
 from durably.stores.operations.deliver import (
@@ -36,6 +36,7 @@ from durably.stores.operations.deliver import (
     release_line,
 )
 from durably.stores.operations.read import get
+from durably.stores.statement import Operation
 
 ROUNDS = 20
 ALL = 1_000_000
@@ -208,7 +209,8 @@ class Destinations(Operator):
     def flush(self, name: str, *, force: bool = False) -> Flushed:
         """Try here and now what is due; with `force`, everything that waits, whatever its schedule says.
 
-        No message is tried more than once, and those behind one that fails in a `fifo` destination are not tried.
+        No message is tried more than once, a forced attempt that fails is not charged, and those behind one that fails
+        in a `fifo` destination are not tried.
         """
         return synchronously(self._engine, self.aflush(name, force=force), "destinations.aflush()")
 
@@ -217,7 +219,7 @@ class Destinations(Operator):
         destination = await arun(self._store, self._hurried(name, ALL) if force else self._found(name))
         before = {task.id: task.attempt for task in await self._store.arun(pending(self._namespace, name, ALL))}
         tried: builtins.set[str] = set()
-        while await self._round(destination, before, tried):
+        while await self._round(destination, before, tried, force):
             pass
         found = {task.id: task for task in await self._store.arun(get(builtins.list(before)))}
         return _flushed([found[task] for task in before if task in found])
@@ -229,17 +231,19 @@ class Destinations(Operator):
     async def aprobe(self, name: str) -> DestinationInfo:
         """The asynchronous twin of probe."""
         destination = await arun(self._store, self._hurried(name, 1))
-        await self._driving().round([destination], 1)
+        await self._driving().round([destination], 1, force=True)
         return await self.aget(name)
 
-    async def _round(self, destination: Destination, before: dict[str, int], tried: builtins.set[str]) -> bool:
+    async def _round(
+        self, destination: Destination, before: dict[str, int], tried: builtins.set[str], force: bool
+    ) -> bool:
         """Whether another round may find somebody who has not been tried."""
         left = [task for task in before if task not in tried]
         first = await self._store.arun(pending(destination.namespace, destination.name, 1))
         if not left or (destination.rules.order == "fifo" and first and first[0].id in tried):
             return False
         room = 1 if destination.rules.order == "fifo" else min(len(left), destination.rules.concurrency)
-        ran = await self._driving().round([destination], room, tried)
+        ran = await self._driving().round([destination], room, tried, force=force)
         for task in await self._store.arun(get(left)):
             if task.attempt > before[task.id]:
                 tried.add(task.id)
@@ -276,11 +280,14 @@ class Destinations(Operator):
 
     def forget(self, name: str) -> bool:
         """Forget a destination; what still waits for it becomes dead letters. False if it was not known."""
-        return self._store.run(forget_destination(self._namespace, name))
+        return run(self._store, self._forgotten(name))
 
     async def aforget(self, name: str) -> bool:
         """The asynchronous twin of forget."""
-        return await self._store.arun(forget_destination(self._namespace, name))
+        return await arun(self._store, self._forgotten(name))
+
+    def _released(self, name: str) -> Operation[None]:
+        return release_line(full_queue(self._namespace, QUEUE), line_of(self._namespace, name))
 
     def _place(self, name: str) -> str:
         return f"{self._namespace}/{name}"
@@ -302,7 +309,8 @@ class Destinations(Operator):
             address,
             rules_with(self._defaults, options),
             secrets=self._vault.seal(
-                [secret or new_secret()] if channel == "webhook" or secret else [], self._place(name)
+                [_checked(secret) if secret else new_secret()] if channel == "webhook" or secret else [],
+                self._place(name),
             ),
         )
         added: set[str] = yield add_destinations([made])
@@ -369,22 +377,32 @@ class Destinations(Operator):
         )
         tasks: builtins.list[Task] = yield pending(self._namespace, name, ALL)
         yield hurry([task.id for task in tasks])
-        yield release_line(line_of(self._namespace, name))
+        yield self._released(name)
         return _info(changed)
 
     def _hurried(self, name: str, count: int) -> Plan[Destination]:
         """Let the first of those that wait be due, whatever is held against the peer."""
+        waiting: builtins.list[Task] = yield pending(self._namespace, name, 1)
+        if not waiting:
+            return (yield from self._found(name))
         changed = yield from self._changed(
             name,
             lambda one: msgspec.structs.replace(one, condition=msgspec.structs.replace(one.condition, until=0)),
         )
         tasks: builtins.list[Task] = yield pending(self._namespace, name, count)
         yield hurry([task.id for task in tasks])
-        yield release_line(line_of(self._namespace, name))
+        yield self._released(name)
         return msgspec.structs.replace(changed, version=changed.version + 1)
 
+    def _forgotten(self, name: str) -> Plan[bool]:
+        known: bool = yield forget_destination(self._namespace, name)
+        tasks: builtins.list[Task] = yield pending(self._namespace, name, ALL)
+        yield hurry([task.id for task in tasks])
+        yield self._released(name)
+        return known
+
     def _rotated(self, name: str, secret: str | None) -> Plan[str]:
-        new = secret or new_secret()
+        new = _checked(secret) if secret else new_secret()
 
         def change(one: Destination) -> Destination:
             kept = self._opened(one)[:1]
@@ -398,6 +416,12 @@ class Destinations(Operator):
             return msgspec.structs.replace(one, secrets=self._vault.seal(self._opened(one)[:1], self._place(name)))
 
         return _info((yield from self._changed(name, change)))
+
+
+def _checked(secret: str) -> str:
+    """A secret that messages can be signed with."""
+    sign([secret], "check", 0, b"")
+    return secret
 
 
 def _flushed(tasks: builtins.list[Task]) -> Flushed:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from durably.client.engine import Engine
 from durably.core.delivery import Destination
 from durably.core.task import full_queue
-from durably.deliveries.dispatch import QUEUE, left_out, line_of
+from durably.deliveries.dispatch import forced, left_out
+from durably.deliveries.register import QUEUE, line_of
 from durably.stores.operations.claim import claim_of
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import worker_options
@@ -24,9 +25,12 @@ class Driver:
         self._engine = engine
         self._definition = definition
 
-    async def round(self, destinations: Sequence[Destination], room: int, tried: Collection[str] = ()) -> int:
+    async def round(
+        self, destinations: Sequence[Destination], room: int, tried: Collection[str] = (), *, force: bool = False
+    ) -> int:
         """One attempt of each head, and of up to so many that need no order, but of none that was tried; how many."""
         left_out.set(frozenset(tried))
+        forced.set(force)
         room = min(room, MOST)
         queue = full_queue(destinations[0].namespace, QUEUE)
         keys = [one.name for one in destinations if one.rules.order == "fifo"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -26,7 +26,7 @@ class Webhook:
         self._client = client
 
     async def deliver(self, delivery: Delivery) -> Outcome:
-        message, now = delivery.message, time.time()
+        message, now = delivery.message, delivery.now
         headers = {**message.headers, "content-type": message.content_type}
         if delivery.secrets:
             try:
@@ -63,32 +63,36 @@ class Federation:
         try:
             key = await self._key_for(delivery.message.sender or "")
         except LookupError as error:
-            return Outcome(kind=Kind.MISCONFIGURED, reason=f"there is no key for {delivery.message.sender!r}: {error}")
+            return Outcome(kind=Kind.PERMANENT, reason=f"there is no key for {delivery.message.sender!r}: {error}")
         known = delivery.destination.condition.learned
         first = known if known in SIGNERS else "rfc9421"
         other = "cavage" if first == "rfc9421" else "rfc9421"
-        until = time.monotonic() + delivery.destination.rules.timeout
+        until = asyncio.get_running_loop().time() + delivery.destination.rules.timeout
         reply = await self._post(delivery, key, first, until)
         if isinstance(reply, Reply) and reply.status in (400, 401):
             second = await self._post(delivery, key, other, until)
-            if not (isinstance(second, Reply) and second.status in (400, 401)):
-                return msgspec.structs.replace(self._judged(second), learned=other)
-        return self._judged(reply)
+            if isinstance(second, Reply) and second.status not in (400, 401):
+                judged = self._judged(second, delivery)
+                return msgspec.structs.replace(judged, learned=other) if judged.kind is Kind.OK else judged
+        return self._judged(reply, delivery)
 
     async def _post(self, delivery: Delivery, key: Key, kind: str, until: float) -> Reply | Outcome:
         message = delivery.message
         try:
             headers: Mapping[str, str] = SIGNERS[kind](
-                key, "POST", delivery.destination.address, message.body, message.content_type, time.time()
+                key, "POST", delivery.destination.address, message.body, message.content_type, delivery.now
             )
         except BadOption as error:
-            return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
+            return Outcome(kind=Kind.PERMANENT, reason=str(error))
         return await self._client.post(
-            delivery.destination.address, {**message.headers, **headers}, message.body, until - time.monotonic()
+            delivery.destination.address,
+            {**message.headers, **headers},
+            message.body,
+            until - asyncio.get_running_loop().time(),
         )
 
-    def _judged(self, reply: Reply | Outcome) -> Outcome:
-        return classify.federation(reply, time.time()) if isinstance(reply, Reply) else reply
+    def _judged(self, reply: Reply | Outcome, delivery: Delivery) -> Outcome:
+        return classify.federation(reply, delivery.now) if isinstance(reply, Reply) else reply
 
     def check(self, address: str) -> None:
         """Refuse an address that could never be posted to."""

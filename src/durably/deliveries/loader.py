@@ -12,6 +12,8 @@ from durably.stores.protocol import Store
 Place = tuple[str, str]
 KEPT = 16 * 1024 * 1024
 """Bytes of messages that are kept for the next destination."""
+BESIDES = 1000
+"""Bytes, about, that a message takes besides its body."""
 
 
 class Loaded:
@@ -30,13 +32,13 @@ class Loader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: list[tuple[Place, str, asyncio.Future[Loaded]]] = []
+        self._waiting: list[tuple[Place, str | None, asyncio.Future[Loaded]]] = []
         self._messages: OrderedDict[str, Message] = OrderedDict()
         self._size = 0
         self._reading: asyncio.Task[None] | None = None
 
-    async def load(self, place: Place, message: str) -> Loaded:
-        """The destination as it is now, and the message."""
+    async def load(self, place: Place, message: str | None = None) -> Loaded:
+        """The destination as it is now, and the message, if one is wanted."""
         future: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
         self._waiting.append((place, message, future))
         if self._reading is None:
@@ -52,9 +54,10 @@ class Loader:
         finally:
             self._reading = None
 
-    async def _read(self, batch: list[tuple[Place, str, asyncio.Future[Loaded]]]) -> None:
+    async def _read(self, batch: list[tuple[Place, str | None, asyncio.Future[Loaded]]]) -> None:
         places = list(dict.fromkeys(place for place, _, _ in batch))
-        unknown = list(dict.fromkeys(message for _, message, _ in batch if message not in self._messages))
+        wanted = dict.fromkeys(message for _, message, _ in batch if message is not None)
+        unknown = [message for message in wanted if message not in self._messages]
         try:
             found = await self._store.arun(load(places, unknown))
         except Exception as error:
@@ -62,16 +65,19 @@ class Loader:
                 if not future.done():
                     future.set_exception(error)
             return
-        known = {**found.messages, **{one: self._messages[one] for _, one, _ in batch if one in self._messages}}
+        known = {**found.messages, **{one: self._messages[one] for one in wanted if one in self._messages}}
         for place, message, future in batch:
             if not future.done():
-                future.set_result(Loaded(found.now, found.destinations.get(place), known.get(message)))
-        for read in found.messages.values():
-            self._keep(read)
+                read = None if message is None else known.get(message)
+                future.set_result(Loaded(found.now, found.destinations.get(place), read))
+        for one in known.values():
+            self._keep(one)
 
     def _keep(self, message: Message) -> None:
+        """The one that was used last stays longest."""
+        if self._messages.pop(message.id, None) is None:
+            self._size += len(message.body) + BESIDES
         self._messages[message.id] = message
-        self._size += len(message.body)
         while self._size > KEPT:
             _, oldest = self._messages.popitem(last=False)
-            self._size -= len(oldest.body)
+            self._size -= len(oldest.body) + BESIDES

@@ -39,13 +39,19 @@ class Vault:
     def __repr__(self) -> str:
         return f"<vault with {len(self._keys)} keys>"
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no key."""
+        return not self._keys
+
     def seal(self, secrets: Sequence[str], place: str) -> bytes | None:
         """The secrets as they are stored at this place; None for none at all."""
         if not secrets:
             return None
         if not self._keys:
             raise BadOption(f"there is no key to keep the secrets of destinations with: {HOW}")
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        with cryptography_needed("a secret"):
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(NONCE_BYTES)
         text = AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(list(secrets)), place.encode())

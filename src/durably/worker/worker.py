@@ -133,6 +133,10 @@ class Worker:
             await self._running.emptied()
             await self._flush_progress()
             return len(found.tasks)
+        except asyncio.CancelledError:
+            self._running.release()
+            await self._running.emptied()
+            raise
         finally:
             self._reporter.close()
             await reporting
@@ -193,6 +197,7 @@ class Worker:
     async def _serve(self) -> None:
         self._prepare()
         await self._tenure.begin(self._stopping)
+        self._engine.arrive()
         self._engine.events.emit(Event("worker_started", session=self._current.id))
         background = [
             asyncio.create_task(supervise(scanner, self._stopping), name=f"durably-{scanner.name}")

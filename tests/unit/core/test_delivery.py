@@ -11,6 +11,7 @@ from durably.core.delivery import (
     DAY,
     GONE_AFTER,
     LONGEST_WAIT,
+    LOOK_AGAIN,
     Again,
     Condition,
     Dead,
@@ -54,15 +55,18 @@ def test_the_sixth_failure_is_a_dead_letter_with_its_reason() -> None:
 def test_a_peer_that_cannot_be_reached_is_suspended_and_its_head_stays_as_the_probe() -> None:
     verdict, condition = after(REFUSED, 6)
 
-    assert verdict == Again(86_400.0, "connection refused", charged=False)
+    assert verdict == Again(1800.0, "connection refused", charged=False)
     assert condition.standing is Standing.SUSPENDED
-    assert condition.until == NOW + DAY
-    assert admit(EXACT, condition, "t", NOW + DAY - 1) == Wait(1e-6, "suspended: connection refused")
-    assert isinstance(admit(EXACT, condition, "t", NOW + DAY), Go)
+    due = NOW + 1800 * SECOND
+    assert condition.until == due
+    assert admit(EXACT, condition, "t", due - 1) == Wait(1e-6, "suspended: connection refused")
+    assert isinstance(admit(EXACT, condition, "t", due), Go)
 
 
 def test_a_suspended_peer_is_not_probed_all_the_time_however_short_the_schedule_is() -> None:
-    assert after(REFUSED, 2, Rules(schedule=(0.0,), jitter=0.0))[0] == Again(600.0, "connection refused", charged=False)
+    assert after(REFUSED, 2, Rules(schedule=(0.0,), jitter=0.0))[0] == Again(
+        1800.0, "connection refused", charged=False
+    )
 
 
 @pytest.mark.parametrize("standing", [Standing.THROTTLED, Standing.SUSPENDED])
@@ -84,8 +88,33 @@ def test_a_success_on_an_active_destination_changes_nothing() -> None:
     assert after(FINE)[1] == Condition()
 
 
-def test_what_an_operator_decided_is_not_forgotten_when_a_late_answer_comes() -> None:
-    assert after(FINE, standing=Standing.DISABLED, reason="paused")[1].standing is Standing.DISABLED
+@pytest.mark.parametrize("outcome", [FINE, MISSING, REFUSED, Outcome(kind=Kind.THROTTLED, retry_after=9.0)])
+@pytest.mark.parametrize("standing", [Standing.DISABLED, Standing.GONE])
+def test_what_an_operator_decided_is_not_forgotten_when_a_late_answer_comes(
+    outcome: Outcome, standing: Standing
+) -> None:
+    _, condition = after(outcome, 6, standing=standing, reason="paused")
+
+    assert (condition.standing, condition.reason) == (standing, "paused")
+
+
+def test_a_disabled_peer_can_still_turn_out_to_be_gone() -> None:
+    gone = Outcome(kind=Kind.GONE, reason="410")
+
+    assert after(gone, standing=Standing.DISABLED, reason="paused")[1].standing is Standing.GONE
+
+
+@pytest.mark.parametrize("outcome", [FINE, MISSING, BROKEN])
+def test_who_asked_for_time_gets_it_whatever_was_under_way_already(outcome: Outcome) -> None:
+    _, condition = after(outcome, standing=Standing.THROTTLED, reason="429", until=NOW + 9)
+
+    assert (condition.standing, condition.until >= NOW + 9) == (Standing.THROTTLED, True)
+
+
+def test_a_disable_that_comes_with_a_429_is_not_lost() -> None:
+    _, condition = after(Outcome(kind=Kind.THROTTLED, reason="429", disables=True))
+
+    assert condition.standing is Standing.DISABLED
 
 
 def test_a_throttled_destination_waits_as_a_whole_and_no_attempt_is_charged() -> None:
@@ -126,9 +155,9 @@ def test_gone_ends_the_message_and_all_that_come_after_it() -> None:
 def test_who_wants_nothing_more_is_disabled_and_the_message_waits_uncharged() -> None:
     verdict, condition = after(Outcome(kind=Kind.GONE, reason="410", disables=True))
 
-    assert verdict == Again(LONGEST_WAIT, "410", charged=False)
+    assert verdict == Again(LOOK_AGAIN, "410", charged=False)
     assert condition.standing is Standing.DISABLED
-    assert admit(EXACT, condition, "t", NOW) == Wait(LONGEST_WAIT, "disabled: 410")
+    assert admit(EXACT, condition, "t", NOW) == Wait(LOOK_AGAIN, "disabled: 410")
 
 
 def test_a_receiver_may_take_a_message_and_want_no_more() -> None:
@@ -143,7 +172,7 @@ def test_our_own_mistakes_disable_and_our_own_outages_wait_and_neither_is_charge
     mistake, disabled = after(Outcome(kind=Kind.MISCONFIGURED, reason="no secret"), **known)
     outage, untouched = after(Outcome(kind=Kind.INFRA, reason="no network"), **known)
 
-    assert mistake == Again(LONGEST_WAIT, "misconfigured: no secret", charged=False)
+    assert mistake == Again(LOOK_AGAIN, "misconfigured: no secret", charged=False)
     assert disabled.standing is Standing.DISABLED
     assert outage == Again(30.0, "infra: no network", charged=False)
     assert untouched == Condition(**known)
@@ -201,6 +230,30 @@ def test_one_probe_at_a_time_while_the_breaker_is_half_open() -> None:
     assert isinstance(taken_over, Go)
     assert taken_over.condition is not None
     assert taken_over.condition.probe == "second"
+
+
+def test_failures_that_were_under_way_when_the_breaker_opened_do_not_keep_it_open_longer() -> None:
+    condition = Condition()
+    for _ in range(20):
+        _, condition = settle(EXACT, condition, BROKEN, 1, NOW, 0.0)
+
+    assert (condition.failures, condition.until) == (5, NOW + 30 * SECOND)
+
+
+def test_a_peer_that_wants_time_without_saying_how_much_gets_some() -> None:
+    verdict, _ = after(Outcome(kind=Kind.THROTTLED, reason="429"), rules=Rules(schedule=(), jitter=0.0))
+
+    assert verdict == Again(30.0, "429", charged=False)
+
+
+def test_who_is_held_back_asks_again_now_and_then() -> None:
+    condition = Condition(Standing.THROTTLED, "429", until=NOW + DAY)
+
+    assert admit(EXACT, condition, "t", NOW) == Wait(LOOK_AGAIN, "throttled: 429")
+
+
+def test_a_rate_is_left_to_the_limit_where_there_is_no_order() -> None:
+    assert admit(Rules(rate=1.0, order="unordered"), Condition(sent_at=NOW), "t", NOW) == Go()
 
 
 def test_a_probe_that_fails_keeps_the_breaker_open_for_twice_as_long() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -22,6 +23,14 @@ _encode = msgspec.json.Encoder().encode
 _rules = msgspec.json.Decoder(Rules).decode
 _condition = msgspec.json.Decoder(Condition).decode
 _headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def is_id(text: str) -> bool:
+    """Whether it could be the id of a message."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def restored(row: tuple[Any, ...]) -> Destination:
@@ -113,15 +122,15 @@ def forget_destination(q: Queries, namespace: str, name: str) -> Steps[bool]:
 @operation(single=True)
 def hold_line(q: Queries, queue: str, gate: str, due_in: int) -> Steps[None]:
     """Let nobody of a limit group begin for so long."""
-    yield q.each("wait_lines", [queue], [gate], [due_in])
+    yield q("hold_line", queue, gate, due_in)
 
 
 @operation()
-def release_line(q: Queries, gate: str) -> Steps[None]:
+def release_line(q: Queries, queue: str, gate: str) -> Steps[None]:
     """Let those of a limit group begin again."""
-    rows = yield q("wake_gates", [gate], [])
+    rows = yield q("release_line", queue, gate)
     if rows and "notify" in q:
-        yield q("notify", sorted({queue for (queue,) in rows}))
+        yield q("notify", [queue])
 
 
 @operation()
@@ -161,11 +170,12 @@ def publish(
     targets: Sequence[Destination],
     draft: Callable[[Destination], Draft],
     *,
+    complete: Callable[[Destination], Destination] = lambda destination: destination,
     again: bool = False,
     fresh: bool = False,
 ) -> Operation[list[tuple[Destination, str]]]:
-    """Accept a message and one delivery of it for each target, of which those that are new are added."""
-    return Operation("publish", lambda q: _publish(q, message, targets, draft, again, fresh))
+    """Accept a message and one delivery of it for each target, of which those that are new are completed and added."""
+    return Operation("publish", lambda q: _publish(q, message, targets, draft, complete, again, fresh))
 
 
 def _publish(
@@ -173,6 +183,7 @@ def _publish(
     message: Message,
     targets: Sequence[Destination],
     draft: Callable[[Destination], Draft],
+    complete: Callable[[Destination], Destination],
     again: bool,
     fresh: bool,
 ) -> Steps[list[tuple[Destination, str]]]:
@@ -180,9 +191,9 @@ def _publish(
         return []
     by_name = {target.name: target for target in targets}
     known = yield from find(q, targets[0].namespace, list(by_name))
-    missing = [target for name, target in by_name.items() if name not in known]
+    missing = sorted((target for name, target in by_name.items() if name not in known), key=lambda one: one.name)
     if missing:
-        yield from _add_missing(q, missing)
+        yield from _add_missing(q, missing, complete)
     yield q(
         "add_message",
         message.id,
@@ -209,17 +220,21 @@ def _publish(
     return sent
 
 
-def _add_missing(q: Queries, missing: Sequence[Destination]) -> Steps[None]:
+def _add_missing(
+    q: Queries, missing: Sequence[Destination], complete: Callable[[Destination], Destination]
+) -> Steps[None]:
     """Those whom nobody has written to yet."""
     for target in missing:
         if not target.address:
             raise BadOption(f"to: there is no destination {target.name!r}; add it first, or give its address")
-    yield from _add(q, missing)
+    yield from _add(q, [complete(target) for target in missing])
 
 
 @operation(writes=False)
 def message_of(q: Queries, message: str) -> Steps[Message | None]:
     """A message by its id."""
+    if not is_id(message):
+        return None
     rows = yield q("messages", [message])
     return _message(rows[0]) if rows else None
 
@@ -227,6 +242,8 @@ def message_of(q: Queries, message: str) -> Steps[Message | None]:
 @operation(writes=False)
 def deliveries_of(q: Queries, message: str, namespace: str) -> Steps[list[tuple[str, str, Task | None]]]:
     """To whom a message was to go: the destination, the task, and how that is now, if it is still known."""
+    if not is_id(message):
+        return []
     rows = yield q("deliveries_of", message, namespace)
     tasks = {task.id: task for task in (yield from fetch(q, [task for _, task in rows]))} if rows else {}
     return [(destination, task, tasks.get(task)) for destination, task in rows]

@@ -335,7 +335,7 @@ SELECT l.queue, l.gate
 
 -- :wait_lines
 UPDATE durably.lines l
-   SET ready_at = (SELECT durably.now()) + d.due_in
+   SET ready_at = greatest((SELECT durably.now()) + d.due_in, l.held_until)
   FROM unnest(?1::text[], ?2::text[], ?3::bigint[]) AS d(queue, gate, due_in)
  WHERE l.queue = d.queue AND l.gate = d.gate
 

@@ -135,6 +135,7 @@ WITH lined AS (
     UPDATE durably.lines SET ready_at = (SELECT durably.now())
      WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.lines
                              WHERE gate = ANY(?1::text[]) AND ready_at > (SELECT durably.now())
+                               AND held_until <= (SELECT durably.now())
                              ORDER BY queue, gate FOR UPDATE))
     RETURNING queue
 ), keyed AS (

@@ -28,7 +28,7 @@ def lines(columns: Sequence[Any]) -> str:
 
 def _texts(values: list[Any]) -> list[str]:
     kind = type(values[0])
-    if kind is str:
+    if isinstance(values[0], str):
         return values if ESCAPED.isdisjoint("".join(values)) else [value.translate(ESCAPES) for value in values]
     if kind is bytes:
         return [f"\\\\x{value.hex()}" for value in values]

@@ -71,3 +71,14 @@ SELECT m.id::text,
 -- :forget_messages
 WITH gone AS (DELETE FROM durably.deliveries WHERE message = ANY(?1::text[]::uuid[]))
 DELETE FROM durably.messages WHERE id = ANY(?1::text[]::uuid[]) RETURNING 1
+
+-- :hold_line
+UPDATE durably.lines
+   SET held_until = (SELECT durably.now()) + ?3::bigint,
+       ready_at = greatest(ready_at, (SELECT durably.now()) + ?3::bigint)
+ WHERE queue = ?1::text AND gate = ?2::text
+
+-- :release_line
+UPDATE durably.lines SET held_until = 0, ready_at = (SELECT durably.now())
+ WHERE queue = ?1::text AND gate = ?2::text
+RETURNING queue

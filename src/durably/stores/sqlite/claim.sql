@@ -216,7 +216,7 @@ SELECT r.value, json_extract(?2, '$[' || r.key || ']')
                   AND t.gate = json_extract(?2, '$[' || r.key || ']'))
 
 -- :wait_lines
-UPDATE durably_lines SET ready_at = :now + ?3 WHERE queue = ?1 AND gate = ?2
+UPDATE durably_lines SET ready_at = max(:now + ?3, held_until) WHERE queue = ?1 AND gate = ?2
 
 -- :drop_lines
 DELETE FROM durably_lines WHERE queue = ?1 AND gate = ?2

@@ -70,7 +70,7 @@ SELECT name FROM durably_gates WHERE name IN (SELECT value FROM json_each(?1))
 
 -- :wake_gates
 UPDATE durably_lines SET ready_at = :now
- WHERE gate IN (SELECT value FROM json_each(?1)) AND ready_at > :now RETURNING queue;
+ WHERE gate IN (SELECT value FROM json_each(?1)) AND ready_at > :now AND held_until <= :now RETURNING queue;
 UPDATE durably_keys SET ready_at = :now, held = 0
  WHERE held AND (gate IN (SELECT value FROM json_each(?1)) OR queue IN (SELECT value FROM json_each(?2)))
 RETURNING queue

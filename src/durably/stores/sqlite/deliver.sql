@@ -62,3 +62,9 @@ SELECT m.id,
 -- :forget_messages
 DELETE FROM durably_deliveries WHERE message IN (SELECT value FROM json_each(?1));
 DELETE FROM durably_messages WHERE id IN (SELECT value FROM json_each(?1)) RETURNING 1
+
+-- :hold_line
+UPDATE durably_lines SET held_until = :now + ?3, ready_at = max(ready_at, :now + ?3) WHERE queue = ?1 AND gate = ?2
+
+-- :release_line
+UPDATE durably_lines SET held_until = 0, ready_at = :now WHERE queue = ?1 AND gate = ?2 RETURNING queue

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from durably.stores.columns import LIVE
+from durably.stores.columns import LIVE, task_columns
 from durably.stores.statement import Rows
 
 BYTES = ("payload", "options", "details")
@@ -23,6 +25,15 @@ def packed_columns() -> str:
         f"iif(t.{name} IS NULL, NULL, hex(t.{name}))" if name in BYTES else f"t.{name}" for name in LIVE
     )
     return f"json_group_array(json_array({columns}))"
+
+
+def fetched(connection: sqlite3.Connection, text: str, args: Sequence[Any]) -> Rows:
+    """The rows of a query that packs them; one by one if they are too large for one."""
+    try:
+        [(packed,)] = connection.execute(text, args).fetchall()
+    except sqlite3.DataError:
+        return connection.execute(text.replace(packed_columns(), task_columns("")), args).fetchall()
+    return unpacked(packed)
 
 
 def unpacked(text: str) -> Rows:

@@ -20,7 +20,7 @@ from durably.stores.drive import drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
 from durably.stores.sqlite.examine import examine
-from durably.stores.sqlite.packed import BEGINNING, packed_columns, unpacked
+from durably.stores.sqlite.packed import BEGINNING, fetched, packed_columns
 from durably.stores.sqlite.together import Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
@@ -301,8 +301,10 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, ...]]]) -> Rows:
     rows: Rows = []
     for text, args in calls:
-        found = connection.execute(text, args).fetchall()
-        rows += unpacked(found[0][0]) if text.startswith(BEGINNING) else found
+        if text.startswith(BEGINNING):
+            rows += fetched(connection, text, args)
+        else:
+            rows += connection.execute(text, args).fetchall()
     return rows
 
 

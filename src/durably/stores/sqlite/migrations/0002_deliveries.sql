@@ -3,6 +3,7 @@
 -- destinations  one row per peer: its address, its rules, and what it has shown of itself lately
 -- messages      each stored once, however many are to get it
 -- deliveries    which task brings which message to which destination
+-- lines         that of a destination is held back until a moment, whatever its limit says
 
 CREATE TABLE durably_destinations (
     namespace  TEXT    NOT NULL,
@@ -37,3 +38,5 @@ CREATE TABLE durably_deliveries (
     PRIMARY KEY (message, namespace, destination)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX durably_deliveries_destination ON durably_deliveries (namespace, destination, task);
+
+ALTER TABLE durably_lines ADD COLUMN held_until INTEGER NOT NULL DEFAULT 0;

@@ -1,0 +1,144 @@
+"""How destinations stand: asked before an attempt, and written after it if it has shown something new.
+
+Nothing that goes wrong here changes what became of a message: a condition that cannot be written is learned again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from durably.client.engine import Engine
+from durably.core.delivery import (
+    Condition,
+    Dead,
+    Destination,
+    Go,
+    Outcome,
+    Standing,
+    Verdict,
+    Wait,
+    admit,
+    settle,
+)
+from durably.core.moment import SECOND, micros
+from durably.core.task import full_queue
+from durably.deliveries.loader import Loaded, Loader
+from durably.errors import DurablyError, Permanent, Snooze
+from durably.observe.events import Event
+from durably.observe.events import Kind as EventKind
+from durably.stores.operations.deliver import change_destination, hold_line, release_line
+
+log = logging.getLogger("durably.deliveries")
+
+QUEUE = "deliveries"
+STORE_AWAY = 5.0
+"""Seconds until another try when the store does not answer."""
+ROUNDS = 20
+TOLD: Mapping[Standing, EventKind] = {
+    Standing.ACTIVE: "destination_active",
+    Standing.THROTTLED: "destination_throttled",
+    Standing.SUSPENDED: "destination_suspended",
+    Standing.DISABLED: "destination_disabled",
+    Standing.GONE: "destination_gone",
+}
+
+
+def line_of(namespace: str, name: str) -> str:
+    """The limit group in which unordered deliveries to a destination wait."""
+    return f"to {full_queue(namespace, name)}"
+
+
+class Register:
+    """The destinations of an application, as its deliveries see them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._loaders: WeakKeyDictionary[asyncio.AbstractEventLoop, Loader] = WeakKeyDictionary()
+
+    async def look_up(self, namespace: str, name: str, message: str | None = None) -> Loaded:
+        """The destination as it is now, and the message."""
+        loop = asyncio.get_running_loop()
+        loader = self._loaders.get(loop)
+        if loader is None:
+            loader = self._loaders[loop] = Loader(self._store)
+        return await loader.load((namespace, name), message)
+
+    async def admitted(self, destination: Destination, task: str, now: int) -> Destination:
+        """The destination, once the rules let this delivery pass; else the task learns why it must wait."""
+        for _ in range(ROUNDS):
+            match admit(destination.rules, destination.condition, task, now):
+                case Go(None):
+                    return destination
+                case Go(condition) if condition is not None:
+                    written = await self._written(destination, condition)
+                    if written is not None:
+                        return written
+                    again = await self.look_up(destination.namespace, destination.name)
+                    if again.destination is None:
+                        raise Permanent(f"the destination {destination.name!r} is not known any more")
+                    destination = again.destination
+                case Wait(seconds, reason):
+                    await self._hold(destination, seconds)
+                    raise Snooze(seconds, reason)
+                case Dead(reason):
+                    raise Permanent(reason)
+        raise Snooze(STORE_AWAY, f"the destination {destination.name!r} changes all the time")
+
+    async def settled(self, destination: Destination, outcome: Outcome, spent: int, now: int, chance: float) -> Verdict:
+        """What becomes of the message; and how the destination stands after this is written, if that has changed."""
+        verdict, condition = settle(destination.rules, destination.condition, outcome, spent, now, chance)
+        try:
+            await self._learn(destination, condition, outcome, spent, now, chance)
+        except DurablyError as error:
+            log.warning("what was learned about %s could not be written: %s", destination.name, error)
+        return verdict
+
+    async def _learn(
+        self, destination: Destination, condition: Condition, outcome: Outcome, spent: int, now: int, chance: float
+    ) -> None:
+        for _ in range(ROUNDS):
+            if condition == destination.condition:
+                return
+            written = await self._written(destination, condition)
+            if written is not None:
+                await self._follow(destination, written, now)
+                return
+            again = (await self.look_up(destination.namespace, destination.name)).destination
+            if again is None:
+                return
+            destination = again
+            _, condition = settle(destination.rules, destination.condition, outcome, spent, now, chance)
+
+    async def _follow(self, before: Destination, after: Destination, now: int) -> None:
+        """Hold the others back, or let them go; and tell."""
+        if after.condition.until > now:
+            await self._hold(after, (after.condition.until - now) / SECOND)
+        elif before.condition.until or before.condition.breaker != "closed":
+            await self._release(after)
+        if before.condition.standing is not after.condition.standing:
+            kind = TOLD[after.condition.standing]
+            self._engine.events.emit(Event(kind, name=after.name, reason=after.condition.reason or None))
+
+    async def _written(self, destination: Destination, condition: Condition) -> Destination | None:
+        changed = msgspec.structs.replace(destination, condition=condition)
+        if await self._store.arun(change_destination(changed)):
+            return msgspec.structs.replace(changed, version=changed.version + 1)
+        return None
+
+    async def _hold(self, destination: Destination, seconds: float) -> None:
+        if destination.rules.order == "unordered":
+            await self._store.arun(hold_line(*_line(destination), micros(seconds)))
+
+    async def _release(self, destination: Destination) -> None:
+        if destination.rules.order == "unordered":
+            await self._store.arun(release_line(*_line(destination)))
+
+
+def _line(destination: Destination) -> tuple[str, str]:
+    return full_queue(destination.namespace, QUEUE), line_of(destination.namespace, destination.name)
