@@ -654,3 +654,24 @@ def test_what_was_under_way_when_a_worker_left_may_have_arrived(
 
     assert [delivery.possible_duplicate for delivery in post.seen] == [False, True]
     assert states(deliveries, sent.id) == {"a": "done"}
+
+
+def test_the_report_says_why_an_attempt_was_not_charged(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a")
+    post.answers["a"] = lambda _: Outcome(kind=Kind.INFRA, reason="no sockets left")
+    sent = deliveries.publish("n", 1, "a")
+    app.drain()
+
+    [report] = deliveries.report(sent.id)
+    assert (report.reason, report.possible_duplicate) == ("infra: no sockets left", False)
+    assert report.info is not None
+    assert report.info.spent == 0
+
+
+def test_the_report_marks_what_may_have_arrived(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a", schedule=[3600])
+    post.answers["a"] = lambda _: Outcome(kind=Kind.UNKNOWN, reason="no answer")
+    sent = deliveries.publish("n", 1, "a")
+    app.drain()
+
+    assert deliveries.report(sent.id)[0].possible_duplicate

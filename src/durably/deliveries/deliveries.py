@@ -11,20 +11,20 @@ from typing import Any, ParamSpec
 import msgspec
 
 from durably.client.engine import Engine
-from durably.client.info import TaskInfo, task_info
+from durably.client.info import TaskInfo, readable, task_info
 from durably.client.intake import TRIES
 from durably.client.loop import synchronously
 from durably.core.brief import brief
-from durably.core.codec import encode
+from durably.core.codec import Codec, encode
 from durably.core.delivery import Destination, Message, Rules
 from durably.core.ids import derived
 from durably.core.moment import micros
 from durably.core.options import text
-from durably.core.task import Draft, Task, full_queue
+from durably.core.task import Draft, State, Task, full_queue
 from durably.deliveries.audience import Audience, Target, To, resolved
 from durably.deliveries.channel import Channel
 from durably.deliveries.destinations import Destinations
-from durably.deliveries.dispatch import Dispatcher
+from durably.deliveries.dispatch import Dispatcher, remembered
 from durably.deliveries.drive import Driver
 from durably.deliveries.guard import Guard
 from durably.deliveries.register import QUEUE, line_of
@@ -80,6 +80,10 @@ class DeliveryInfo(msgspec.Struct, frozen=True):
     task: str
     info: TaskInfo | None
     """None once its history has been pruned."""
+    reason: str | None = None
+    """Why it ended without arriving, or why the last attempt was not charged."""
+    possible_duplicate: bool = False
+    """Whether an attempt may have arrived whose answer did not come."""
 
 
 class Deliveries:
@@ -196,11 +200,11 @@ class Deliveries:
 
     def report(self, message: str) -> list[DeliveryInfo]:
         """Who got a message, who did not, why, and when it is tried again."""
-        return self._reported(message, self._engine.store.run(deliveries_of(message, self._namespace)))
+        return self._reported(self._engine.store.run(deliveries_of(message, self._namespace)))
 
     async def areport(self, message: str) -> list[DeliveryInfo]:
         """The asynchronous twin of report."""
-        return self._reported(message, await self._engine.store.arun(deliveries_of(message, self._namespace)))
+        return self._reported(await self._engine.store.arun(deliveries_of(message, self._namespace)))
 
     def message(self, message: str) -> Message:
         """The message itself."""
@@ -230,9 +234,9 @@ class Deliveries:
             except Exception as error:
                 log.warning("the first attempts are left to the workers: %s", error)
 
-    def _reported(self, message: str, found: list[tuple[str, str, Task | None]]) -> list[DeliveryInfo]:
+    def _reported(self, found: list[tuple[str, str, Task | None]]) -> list[DeliveryInfo]:
         codec = self._engine.codec
-        return [DeliveryInfo(name, task, None if row is None else task_info(row, codec)) for name, task, row in found]
+        return [_delivery(name, task, row, codec) for name, task, row in found]
 
     def _check(self, channel: str, address: str) -> None:
         """Let the channel refuse an address before anything waits for it."""
@@ -313,6 +317,15 @@ def _usual_channels() -> dict[str, Channel]:
     except ImportError:
         return {}
     return {"webhook": Webhook(Client(Guard()))}
+
+
+def _delivery(destination: str, task: str, row: Task | None, codec: Codec) -> DeliveryInfo:
+    if row is None:
+        return DeliveryInfo(destination, task, None)
+    memory, info = remembered(readable(row.details, codec)), task_info(row, codec)
+    kept = isinstance(info.result, dict) and info.result.get("possible_duplicate") is True
+    doubtful = kept if info.state == State.DONE else row.crashes > 0 or memory.possible_duplicate
+    return DeliveryInfo(destination, task, info, info.reason or memory.reason or None, doubtful)
 
 
 def _published(message: Message, sent: list[tuple[Destination, str]], refused: dict[str, str]) -> Publication:

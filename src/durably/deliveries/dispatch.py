@@ -54,10 +54,12 @@ class Delivered(msgspec.Struct, frozen=True, omit_defaults=True):
     possible_duplicate: bool = False
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one attempt tells the next."""
 
     possible_duplicate: bool = False
+    reason: str = ""
+    """Why it was not charged."""
 
 
 class Dispatcher:
@@ -121,17 +123,20 @@ class Dispatcher:
         outcome = await self._attempt(channel, destination, message, task, doubtful)
         now = at + micros(monotonic() - began)
         verdict = await self._register.settled(destination, outcome, task.spent, now, self._chance.random())
-        if outcome.kind is Kind.UNKNOWN and not doubtful:
-            await _remember(task)
+        doubtful_now = doubtful or outcome.kind is Kind.UNKNOWN
         match verdict:
             case Done():
                 return Delivered(outcome.status, outcome.body, doubtful)
-            case Again(seconds, reason, charged):
-                raise RetryAfter(seconds, reason) if charged and not forced.get() else Snooze(seconds, reason)
-            case Dead(reason) if forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN):
-                raise Snooze(NO_CHANNEL, reason)
-            case Dead(reason):
+            case Again(seconds, reason, True) if not forced.get():
+                if doubtful_now and not doubtful:
+                    await _remember(task, Memory(possible_duplicate=True))
+                raise RetryAfter(seconds, reason)
+            case Dead(reason) if not (forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
                 raise Permanent(reason.removeprefix("permanent: "))
+            case _:
+                # No attempt is charged, and none is noted: the reason is kept with the task.
+                await _remember(task, Memory(doubtful_now, verdict.reason))
+                raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
 
     async def _attempt(
         self, channel: Channel, destination: Destination, message: Message, task: Context, doubtful: bool
@@ -157,7 +162,7 @@ class Dispatcher:
             return Outcome(kind=Kind.UNKNOWN, reason=f"the channel {destination.channel!r} did not return", breaks=True)
         except asyncio.CancelledError:
             # The worker leaves while the peer may be reading.
-            await asyncio.shield(_remember(task))
+            await asyncio.shield(_remember(task, Memory(possible_duplicate=True)))
             raise
         except Exception as error:
             log.exception("the channel %s failed", destination.channel)
@@ -170,20 +175,23 @@ class Dispatcher:
         return msgspec.structs.replace(outcome, reason=clean(outcome.reason, 500), body=clean(outcome.body, 2000))
 
 
-async def _remember(task: Context) -> None:
-    """Let the next attempt know that this one may have reached the peer."""
+async def _remember(task: Context, memory: Memory) -> None:
+    """Let the next attempt know, and whoever asks meanwhile."""
     with suppress(DurablyError):
-        await task.asave(Memory(possible_duplicate=True))
+        await task.asave(memory)
+
+
+def remembered(details: Any) -> Memory:
+    """What an attempt has left behind."""
+    try:
+        return msgspec.convert(details, Memory | None) or Memory()
+    except msgspec.ValidationError:
+        return Memory()
 
 
 def _is_doubtful(task: Context) -> bool:
     """Whether an earlier attempt may have reached the peer: it said so, or died before it could."""
-    if task.crashes:
-        return True
-    try:
-        return msgspec.convert(task.details, Memory | None) == Memory(possible_duplicate=True)
-    except msgspec.ValidationError:
-        return False
+    return task.crashes > 0 or remembered(task.details).possible_duplicate
 
 
 async def _was_taken(channel: Channel, delivery: Delivery) -> bool:
