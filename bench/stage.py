@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -116,6 +117,8 @@ class Stage:
         folder = self._new_folder()
         try:
             shutil.copytree(self._templates[made], folder, dirs_exist_ok=True)
+            # What is measured next must not wait for the disk to take the copy.
+            os.sync()
             yield _sqlite(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Mapping
@@ -230,7 +231,8 @@ def _trouble(error: ClientError, way: _Way) -> Outcome:
     if isinstance(error, ClientConnectorError):
         if error.os_error.errno in OURS:
             return Outcome(kind=Kind.INFRA, reason=str(error))
-        return _unreachable(str(error))
+        cause = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
+        return _unreachable(f"no connection to {error.host}: {cause}")
     if isinstance(error, ClientResponseError):
         reason = f"it answered with something that is not HTTP: {error.message}"
         return Outcome(kind=Kind.UNKNOWN, reason=reason, breaks=True)

@@ -132,6 +132,8 @@ class Dispatcher:
                     await _remember(task, Memory(possible_duplicate=True))
                 raise RetryAfter(seconds, reason)
             case Dead(reason) if not (forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
+                if doubtful_now:
+                    await _remember(task, Memory(possible_duplicate=True))
                 raise Permanent(reason.removeprefix("permanent: "))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.

@@ -26,7 +26,7 @@ class Place(NamedTuple):
 def begin(path: Path) -> Place:
     """Make way for a new database and a new ledger, and say in the environment where they are.
 
-    `durably.demo.app` reads the environment when it is imported, here and in the workers.
+    The demo's applications read the environment when they are imported, here and in the workers.
     """
     if not path.parent.is_dir():
         raise NotAllowed(f"the folder {path.parent} does not exist")
@@ -43,10 +43,15 @@ def begin(path: Path) -> Place:
 
 
 def next_commands(database: Path, letter: str) -> list[str]:
-    """What to try on the database that stays; where it is must be said only if it is not at the usual place."""
-    option = "" if database == Path("durably-demo.db") else f" --store {shlex.quote(str(database))}"
+    """What to try on the database that stays."""
     commands = ("doctor", "queues list", f"why {letter}", f"dead show {letter}", "dead list --json")
-    return [f"durably {command}{option}" for command in commands]
+    return [on_database(database, command) for command in commands]
+
+
+def on_database(database: Path, command: str) -> str:
+    """A command for the shell; where the database is must be said only if it is not at the usual place."""
+    option = "" if database == Path("durably-demo.db") else f" --store {shlex.quote(str(database))}"
+    return f"durably {command}{option}"
 
 
 def _ours(path: Path) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
+
+L = TypeVar("L", bound=msgspec.Struct)
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,9 +32,9 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, entry: Entry) -> None:
+    def write(self, line: msgspec.Struct) -> None:
         """Append one line."""
-        os.write(self._file, msgspec.json.encode(entry) + b"\n")
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
         os.close(self._file)
@@ -43,8 +46,13 @@ class Ledger:
 
 def read(path: Path) -> list[Entry]:
     """Every line that was written so far, in order; one that a killed process left unfinished is not counted."""
+    return read_as(Entry, path)
+
+
+def read_as(kind: type[L], path: Path) -> list[L]:
+    """The same for a ledger with lines of another kind."""
     lines = path.read_bytes().split(b"\n")[:-1]
-    return [msgspec.json.decode(line, type=Entry) for line in lines]
+    return [msgspec.json.decode(line, type=kind) for line in lines]
 
 
 def in_flight(entries: list[Entry], pid: int) -> list[Entry]:

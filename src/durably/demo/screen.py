@@ -10,6 +10,8 @@ from typing import TextIO
 
 WIDTH = 96
 BAR = 24
+INDENT = 4
+"""Of commands, and of what they print."""
 
 
 class Screen:
@@ -32,7 +34,11 @@ class Screen:
 
     def shell(self, command: str) -> None:
         """A command for the shell: dim, and in one piece, so that it can be copied."""
-        self._print(f"    {self._paint(command, '2')}")
+        self._print(f"{' ' * INDENT}{self._paint(command, '2')}")
+
+    def output(self, text: str) -> None:
+        """What a command printed: its lines as they are."""
+        self._print(textwrap.indent(text.rstrip("\n"), " " * INDENT))
 
     def check(self, passed: bool, text: str) -> None:
         """One line of the verdict."""

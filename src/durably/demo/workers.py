@@ -22,9 +22,10 @@ T = TypeVar("T")
 LEASE = 3
 PATIENCE = 60.0
 COMMAND = (
-    *("-m", "durably", "worker", "durably.demo.app:app"),
+    *("-m", "durably", "worker"),
     *("--lease", f"{LEASE}s", "--concurrency", "40", "--grace", "10s", "--log-text"),
 )
+SHOP = "durably.demo.app:app"
 
 
 class Silent(DurablyError):
@@ -32,12 +33,14 @@ class Silent(DurablyError):
 
 
 @contextmanager
-def running(count: int, app: Durably, log: IO[bytes], *, release: int) -> Iterator[list[SessionFacts]]:
+def running(
+    count: int, app: Durably, log: IO[bytes], *, release: int = 1, serving: str = SHOP
+) -> Iterator[list[SessionFacts]]:
     """Start so many workers and wait until they live; at the end they are asked to stop, and waited for."""
     before = {session.id for session in app.sessions.list()}
     environment = {**os.environ, "DURABLY_DEMO_RELEASE": str(release)}
     processes = [
-        subprocess.Popen([sys.executable, *COMMAND], env=environment, stdin=subprocess.DEVNULL, stderr=log)
+        subprocess.Popen([sys.executable, *COMMAND, serving], env=environment, stdin=subprocess.DEVNULL, stderr=log)
         for _ in range(count)
     ]
     try:

@@ -21,7 +21,8 @@ from durably.worker.session import Session
 log = logging.getLogger("durably.claims")
 
 SWEEP = 20
-"""Every so many claims one looks below the floor, where a transaction that committed late may have landed."""
+"""Every so many claims one looks below the floor, where a transaction that committed late may have landed; but not for
+more than about one part in so many of the time, however long that takes."""
 NOT_AT_ONCE = 0.02
 
 
@@ -41,6 +42,9 @@ class Claims:
         self._quiet = asyncio.Condition()
         self._checked_at = 0.0
         self._plain = False
+        self._sweeps = 0
+        self._swept_at = 0
+        self._sweep_from = 0.0
 
     def forget(self) -> None:
         """A new session begins."""
@@ -86,10 +90,12 @@ class Claims:
         A fresh look begins below every floor. A light one may pass by what is not plain, since another follows soon.
         """
         self._count += 1
-        sweep = self._count % SWEEP == 0
+        began = asyncio.get_running_loop().time()
+        sweep = self._count - self._swept_at >= SWEEP and began >= self._sweep_from
         floors = {} if fresh or sweep else self._floors
         # Each sweep begins with another queue too: one that fills all the room must not hide the others for ever.
-        first = (self._count // SWEEP if sweep else self._count) % len(self._queues)
+        self._sweeps += sweep
+        first = (self._sweeps if sweep else self._count) % len(self._queues)
         queues = self._queues[first:] + self._queues[:first]
         try:
             found = None
@@ -105,6 +111,9 @@ class Claims:
             log.warning("nothing can be claimed at the moment: %s", error)
             self.doubt()
             return None
+        if sweep:
+            now = asyncio.get_running_loop().time()
+            self._swept_at, self._sweep_from = self._count, now + (now - began) * SWEEP
         self._floors.update(found.floors)
         if fresh and not found.tasks:
             self._floors.clear()

@@ -26,22 +26,45 @@ UPDATE durably.sessions SET state = 'dead'
 RETURNING id
 
 -- :lapsed
--- Leased, and its session is not live: a standing query, so nothing can slip through between two sweeps.
+-- Leased, and its session is not live: a standing query, so nothing can slip through between two sweeps. It looks
+-- between the live sessions, whose own entries in the index are many, and most of them dead.
+WITH live AS MATERIALIZED (SELECT id FROM durably.sessions WHERE state = 'live')
 SELECT {live}
-  FROM durably.tasks t
+  FROM (SELECT t.*
+          FROM (SELECT lag(id, 1, '') OVER (ORDER BY id) AS low, id AS high FROM live) gap
+         CROSS JOIN LATERAL (
+                SELECT * FROM durably.tasks
+                 WHERE state = 'leased' AND session > gap.low AND session < gap.high
+                   AND NOT id = ANY(?2::text[]::uuid[])
+                 LIMIT ?1::int) t
+         UNION ALL
+        SELECT t.*
+          FROM (SELECT coalesce(max(id), '') AS low FROM live) rest
+         CROSS JOIN LATERAL (
+                SELECT * FROM durably.tasks
+                 WHERE state = 'leased' AND session > rest.low AND NOT id = ANY(?2::text[]::uuid[])
+                 LIMIT ?1::int) t) t
   LEFT JOIN durably.keys k ON false
- WHERE t.state = 'leased'
-   AND NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = t.session AND s.state = 'live')
-   AND NOT t.id = ANY(?2::text[]::uuid[])
  LIMIT ?1::int
 
 -- :lapsed_heads
+WITH live AS MATERIALIZED (SELECT id FROM durably.sessions WHERE state = 'live')
 SELECT {live}
-  FROM durably.keys k
+  FROM (SELECT k.*
+          FROM (SELECT lag(id, 1, '') OVER (ORDER BY id) AS low, id AS high FROM live) gap
+         CROSS JOIN LATERAL (
+                SELECT * FROM durably.keys
+                 WHERE state = 'leased' AND session > gap.low AND session < gap.high
+                   AND NOT head = ANY(?2::text[]::uuid[])
+                 LIMIT ?1::int) k
+         UNION ALL
+        SELECT k.*
+          FROM (SELECT coalesce(max(id), '') AS low FROM live) rest
+         CROSS JOIN LATERAL (
+                SELECT * FROM durably.keys
+                 WHERE state = 'leased' AND session > rest.low AND NOT head = ANY(?2::text[]::uuid[])
+                 LIMIT ?1::int) k) k
  CROSS JOIN LATERAL (SELECT * FROM durably.tasks WHERE id = k.head OFFSET 0) t
- WHERE k.state = 'leased'
-   AND NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = k.session AND s.state = 'live')
-   AND NOT t.id = ANY(?2::text[]::uuid[])
  LIMIT ?1::int
 
 -- :held

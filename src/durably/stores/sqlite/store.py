@@ -48,6 +48,8 @@ DIALECT = Dialect(
     },
     numbered=False,
 )
+CACHE = 64 * 1024
+"""KiB of pages that a connection keeps: less is not enough for the indexes of millions of tasks."""
 PATIENCE = 30.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
@@ -157,6 +159,7 @@ class SqliteStore:
             )
             try:
                 self._patiently(lambda: connection.execute("PRAGMA synchronous = FULL").fetchall())
+                connection.execute(f"PRAGMA cache_size = -{CACHE}")
             except BaseException:
                 connection.close()
                 raise
