@@ -190,14 +190,14 @@ def admit(rules: Rules, condition: Condition, task: str, now: int) -> Go | Wait 
     if condition.until > now:
         return Wait(min((condition.until - now) / SECOND, LOOK_AGAIN), f"{condition.standing}: {condition.reason}")
     if condition.breaker != "closed":
-        if condition.breaker == "half-open" and condition.probe != task and condition.probe_until > now:
+        if condition.probe != task and condition.probe_until > now:
             return Wait(rules.cooldown, "another delivery tries whether the peer is back")
         leased = now + micros(rules.timeout + STALE_PROBE)
         return Go(msgspec.structs.replace(condition, breaker="half-open", probe=task, probe_until=leased))
     if rules.rate is None or rules.order != "fifo":
         return Go()
     due = condition.sent_at + micros(1 / rules.rate)
-    if condition.sent_at and due > now:
+    if due > now:
         return Wait((due - now) / SECOND, f"no more than {rules.rate:g} a second")
     return Go(msgspec.structs.replace(condition, sent_at=now))
 
@@ -208,7 +208,7 @@ def settle(
     """What becomes of the message after its attempt number `spent`, and how the destination stands then."""
     after = _shown(rules, condition, outcome, now)
     if outcome.disables:
-        after = _stands(after, Standing.DISABLED, outcome.reason)
+        after = _stands(after, Standing.DISABLED, outcome.reason, after.until)
     match outcome.kind:
         case Kind.OK:
             return Done(), after
@@ -223,10 +223,11 @@ def settle(
         case Kind.GONE if outcome.disables:
             return Again(LOOK_AGAIN, outcome.reason, charged=False), after
         case Kind.GONE:
-            return Dead(f"gone: {outcome.reason}"), _stands(after, Standing.GONE, outcome.reason)
+            return Dead(f"gone: {outcome.reason}"), _stands(after, Standing.GONE, outcome.reason, after.until)
         case Kind.MISCONFIGURED:
             reason = f"misconfigured: {outcome.reason}"
-            return Again(LOOK_AGAIN, reason, charged=False), _stands(after, Standing.DISABLED, reason)
+            disabled = _stands(after, Standing.DISABLED, reason, after.until)
+            return Again(LOOK_AGAIN, reason, charged=False), disabled
         case Kind.INFRA:
             return Again(INFRA_WAIT * (1 + rules.jitter * chance), f"infra: {outcome.reason}", charged=False), after
         case _:
@@ -239,7 +240,7 @@ def _failed(
     """The schedule goes on, unless it is used up. Who could not be reached is suspended instead of given up."""
     if len(condition.unreachable) >= GONE_AFTER:
         reason = f"not reached on {GONE_AFTER} different days; the last time: {outcome.reason}"
-        return Dead(f"gone: {reason}"), _stands(condition, Standing.GONE, reason)
+        return Dead(f"gone: {reason}"), _stands(condition, Standing.GONE, reason, condition.until)
     told = f"unknown: {outcome.reason}" if outcome.kind is Kind.UNKNOWN else outcome.reason
     wait = _wait(rules, spent, chance, outcome.retry_after)
     if spent <= len(rules.schedule):
@@ -277,7 +278,7 @@ def _shown(rules: Rules, condition: Condition, outcome: Outcome, now: int) -> Co
 def _tripped(rules: Rules, before: Condition, shown: Condition, outcome: Outcome, now: int) -> Condition:
     """The breaker opens after so many failures in a row, and stays open longer each time."""
     if before.breaker == "open":
-        return msgspec.structs.replace(shown, failures=before.failures, breaker="open", reason=before.reason)
+        return msgspec.structs.replace(shown, failures=before.failures, breaker="open")
     failures = before.failures + 1
     if failures < rules.breaker and before.breaker == "closed":
         return msgspec.structs.replace(shown, failures=failures)
@@ -291,7 +292,7 @@ def _tripped(rules: Rules, before: Condition, shown: Condition, outcome: Outcome
     )
 
 
-def _stands(condition: Condition, standing: Standing, reason: str, until: int = 0) -> Condition:
+def _stands(condition: Condition, standing: Standing, reason: str, until: int) -> Condition:
     """A peer that is disabled or gone stays so, whatever a late answer says."""
     final = (Standing.GONE,) if standing is Standing.GONE else (Standing.DISABLED, Standing.GONE)
     if condition.standing in final:
@@ -301,6 +302,6 @@ def _stands(condition: Condition, standing: Standing, reason: str, until: int = 
 
 def _wait(rules: Rules, spent: int, chance: float, retry_after: float | None) -> float:
     """The schedule, or what the peer asked for if that is longer; stretched by chance, never shortened."""
-    place = min(max(spent, 1), len(rules.schedule)) - 1
-    scheduled = rules.schedule[place] if rules.schedule else 0.0
+    steps = rules.schedule or (LEAST_THROTTLE,)
+    scheduled = steps[min(max(spent, 1), len(steps)) - 1]
     return max(scheduled, min(retry_after or 0.0, LONGEST_WAIT)) * (1 + rules.jitter * chance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -13,11 +13,14 @@ from durably.core.delivery import (
     LONGEST_WAIT,
     LOOK_AGAIN,
     Again,
+    Breaker,
     Condition,
     Dead,
+    Destination,
     Done,
     Go,
     Kind,
+    Message,
     Outcome,
     Rules,
     Standing,
@@ -275,3 +278,85 @@ def test_a_rate_is_kept_by_spacing_attempts() -> None:
 
     assert admit(rules, Condition(sent_at=NOW), "t", NOW) == Wait(0.25, "no more than 4 a second")
     assert admit(rules, Condition(sent_at=NOW), "t", NOW + SECOND // 4) == Go(Condition(sent_at=NOW + SECOND // 4))
+
+
+def test_the_words_do_not_change_since_they_are_stored() -> None:
+    assert [str(kind) for kind in Kind] == [
+        "ok",
+        "transient",
+        "throttled",
+        "permanent",
+        "gone",
+        "misconfigured",
+        "infra",
+        "unknown",
+    ]
+    assert [str(standing) for standing in Standing] == ["active", "throttled", "suspended", "disabled", "gone"]
+    assert get_args(Breaker) == ("closed", "open", "half-open")
+
+
+def test_what_is_left_out_means_the_usual() -> None:
+    assert Rules() == Rules(
+        "fifo", (30.0, 300.0, 1800.0, 21_600.0, 86_400.0), 15.0, 10, None, "block", 604_800.0, 5, 30.0, 0.1
+    )
+    assert msgspec.json.encode([Rules(), Condition()]) == b"[{},{}]"
+    assert Message("i", "k", b"") == Message("i", "k", b"", "application/json", {}, None, 0)
+    assert Again(1.0, "r").charged is True
+    assert Destination("n", "a", "c", "x") == Destination("n", "a", "c", "x", Rules(), Condition(), None, 0, 0)
+    structs = (Outcome, Rules, Condition, Destination, Message, Go, Wait, Done, Again, Dead)
+    assert all(struct.__struct_config__.frozen for struct in structs)
+
+
+@pytest.mark.parametrize(("spent", "wait"), [(0, 30.0), (1, 30.0), (3, 1800.0), (9, 86_400.0)])
+def test_a_throttled_peer_waits_at_least_as_the_schedule_says(spent: int, wait: float) -> None:
+    verdict, _ = after(Outcome(kind=Kind.THROTTLED, reason="429", retry_after=1.0), spent)
+
+    assert verdict == Again(wait, "429", charged=False)
+
+
+@pytest.mark.parametrize("chance", [0.25, 1.0])
+def test_chance_stretches_every_wait(chance: float) -> None:
+    rules = Rules(jitter=0.2)
+    infra, _ = settle(rules, Condition(), Outcome(kind=Kind.INFRA), 1, NOW, chance)
+    suspended, _ = settle(rules, Condition(), REFUSED, 6, NOW, chance)
+
+    assert isinstance(infra, Again)
+    assert isinstance(suspended, Again)
+    assert infra.seconds == pytest.approx(30 * (1 + 0.2 * chance))
+    assert suspended.seconds == pytest.approx(1800 * (1 + 0.2 * chance))
+
+
+def test_a_schedule_may_say_at_once() -> None:
+    assert after(MISSING, 1, Rules(schedule=(0.0,), jitter=0.0))[0] == Again(0.0, "404")
+
+
+def test_the_time_that_was_asked_for_is_over_when_it_has_come() -> None:
+    assert after(FINE, standing=Standing.THROTTLED, reason="429", until=NOW)[1] == Condition()
+
+
+def test_when_the_last_attempt_began_is_kept_for_the_rate() -> None:
+    assert after(FINE, sent_at=NOW - 5)[1].sent_at == NOW - 5
+
+
+def test_what_was_learned_replaces_what_was_known() -> None:
+    assert after(Outcome(kind=Kind.OK, learned="cavage"), learned="rfc9421")[1].learned == "cavage"
+
+
+def test_the_reason_is_the_one_that_opened_the_breaker_or_suspended_the_peer() -> None:
+    later = Outcome(kind=Kind.TRANSIENT, reason="502", breaks=True)
+    opened = after(later, breaker="open", failures=5, reason="500", until=NOW + 1)[1]
+    suspended = after(REFUSED, standing=Standing.SUSPENDED, reason="dead", breaker="half-open", failures=5)[1]
+
+    assert (opened.reason, suspended.reason) == ("500", "dead")
+
+
+def test_a_probe_that_fails_opens_the_breaker_however_many_failures_are_allowed() -> None:
+    _, condition = after(BROKEN, rules=Rules(breaker=9), breaker="half-open", failures=2)
+
+    assert (condition.breaker, condition.until) == ("open", NOW + 30 * SECOND)
+
+
+def test_a_breaker_stays_open_no_longer_than_it_can_be_counted() -> None:
+    _, condition = after(BROKEN, rules=Rules(cooldown=0.01), breaker="half-open", failures=5000)
+
+    assert condition.until == NOW + round(0.01 * 2**20 * SECOND)

@@ -32,7 +32,8 @@ def fetched(connection: sqlite3.Connection, text: str, args: Sequence[Any]) -> R
     try:
         [(packed,)] = connection.execute(text, args).fetchall()
     except sqlite3.DataError:
-        return connection.execute(text.replace(packed_columns(), task_columns("")), args).fetchall()
+        text = text.replace(packed_columns(), task_columns(""))
+        return connection.execute(text, args).fetchall()
     return unpacked(packed)
 
 

@@ -48,8 +48,6 @@ DIALECT = Dialect(
     },
     numbered=False,
 )
-CACHE = 64 * 1024
-"""KiB of pages that a connection keeps: less is not enough for the indexes of millions of tasks."""
 PATIENCE = 30.0
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
@@ -159,7 +157,8 @@ class SqliteStore:
             )
             try:
                 self._patiently(lambda: connection.execute("PRAGMA synchronous = FULL").fetchall())
-                connection.execute(f"PRAGMA cache_size = -{CACHE}")
+                # 64 MiB of pages: less is not enough for the indexes of millions of tasks.
+                connection.execute("PRAGMA cache_size = -65536")
             except BaseException:
                 connection.close()
                 raise

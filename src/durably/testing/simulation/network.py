@@ -108,15 +108,22 @@ ANSWERING = frozenset(
 """Statements that changed something if they answered with a row."""
 BESIDE = frozenset(
     {
+        "add_deliveries",
+        "add_destinations",
+        "add_message",
         "beat",
+        "change_destination",
         "describe_session",
         "drop_revived",
         "ensure_keys",
+        "forget_destination",
         "forget_revived",
         "free_unique",
         "heads",
+        "hold_line",
         "insert_attempts",
         "keep_unique",
+        "release_line",
         "seed_permits",
         "set_progress",
         "sleep",
