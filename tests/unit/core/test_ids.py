@@ -91,7 +91,7 @@ from durably.testing.clock import ManualClock
 ids = Ids(ManualClock())
 ids.task(None)
 child = os.fork()
-print(ids.task(None), flush=True)
+os.write(1, ids.task(None).encode() + b" ")
 if child:
     os.waitpid(child, 0)
 """

@@ -334,7 +334,10 @@ def test_what_waits_can_be_made_due_without_a_new_budget() -> None:
     late = a_task(state="delayed", spent=3, crashes=1)
     held = a_task(state="blocked", key="k", spent=2)
 
+    lonely = a_task(state="delayed", alone=True)
+
     assert hurry(late) == Change(late, State.DELAYED, 3, 1)
+    assert hurry(lonely).alone
     assert hurry(held) == Change(held, State.BLOCKED, 2, 0)
 
 
