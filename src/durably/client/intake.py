@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from durably.client.persist import apersist, persist
 from durably.core.task import Draft
-from durably.errors import Conflict, DurablyError, StoreRejected, StoreUnavailable
+from durably.errors import Conflict, DurablyError, StoreRejected
 from durably.stores.operations.accept import Accepted, accept
 from durably.stores.protocol import Store
 
 BATCH = 1000
-TRIES = 3
 
 Answers = list[Accepted | Conflict]
 W = TypeVar("W", bound="_Waiting")
@@ -60,7 +60,7 @@ class Intake:
                 self._queue.append(mine)
         if free:
             try:
-                return _persist(self._store, drafts)
+                return persist(self._store, lambda again: accept(drafts, again))
             finally:
                 self._hand_over()
         mine.signal.wait()
@@ -110,7 +110,7 @@ def _split(queue: list[W]) -> tuple[list[W], list[W]]:
 def _write(store: Store, batch: Sequence[_Waiting]) -> None:
     drafts = [draft for waiting in batch for draft in waiting.drafts]
     try:
-        answers = _persist(store, drafts)
+        answers = persist(store, lambda again: accept(drafts, again))
     except StoreRejected as error:
         if len(batch) == 1:
             batch[0].error = error
@@ -130,17 +130,6 @@ def _hand_out(batch: Sequence[_Waiting], answers: Answers) -> None:
     for waiting in batch:
         waiting.answers = answers[place : place + len(waiting.drafts)]
         place += len(waiting.drafts)
-
-
-def _persist(store: Store, drafts: Sequence[Draft]) -> Answers:
-    """After a broken connection nobody knows whether the commit landed: the same ids are sent again."""
-    for attempt in range(TRIES):
-        try:
-            return store.run(accept(drafts, again=attempt > 0))
-        except StoreUnavailable as error:
-            if not error.fleeting or attempt == TRIES - 1:
-                raise
-    raise AssertionError
 
 
 class _LoopIntake:
@@ -184,7 +173,7 @@ class _LoopIntake:
     async def _write(self, batch: list[_Waiting]) -> None:
         drafts = [draft for waiting in batch for draft in waiting.drafts]
         try:
-            answers = await self._persist(drafts)
+            answers = await apersist(self._store, lambda again: accept(drafts, again))
         except StoreRejected as error:
             if len(batch) == 1:
                 batch[0].error = error
@@ -197,12 +186,3 @@ class _LoopIntake:
                 waiting.error = error
             return
         _hand_out(batch, answers)
-
-    async def _persist(self, drafts: list[Draft]) -> Answers:
-        for attempt in range(TRIES):
-            try:
-                return await self._store.arun(accept(drafts, again=attempt > 0))
-            except StoreUnavailable as error:
-                if not error.fleeting or attempt == TRIES - 1:
-                    raise
-        raise AssertionError

@@ -12,8 +12,8 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.client.info import TaskInfo, readable, task_info
-from durably.client.intake import TRIES
 from durably.client.loop import synchronously
+from durably.client.persist import apersist, persist
 from durably.core.brief import brief
 from durably.core.codec import Codec, encode
 from durably.core.delivery import Destination, Message, Rules
@@ -30,8 +30,9 @@ from durably.deliveries.guard import Guard
 from durably.deliveries.register import QUEUE, line_of
 from durably.deliveries.vault import Vault
 from durably.deliveries.webhooks import new_secret
-from durably.errors import BadOption, DurablyError, StoreUnavailable, UnknownTask
+from durably.errors import BadOption, DurablyError, UnknownTask
 from durably.stores.operations.deliver import deliveries_of, message_of, publish
+from durably.stores.statement import Operation
 
 P = ParamSpec("P")
 log = logging.getLogger("durably.deliveries")
@@ -151,20 +152,12 @@ class Deliveries:
             raise BadOption("at_once: an event loop is running here, use `await deliveries.apublish(...)`")
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
-            op = publish(message, targets, self._drafting(message), complete=self._complete, fresh=True)
-            return _published(message, self._engine.store.caller(within).run(op), refused)
-        for attempt in range(TRIES):
-            try:
-                op = publish(message, targets, self._drafting(message), complete=self._complete, again=attempt > 0)
-                sent = self._engine.store.run(op)
-            except StoreUnavailable as error:
-                if not error.fleeting or attempt == TRIES - 1:
-                    raise
-            else:
-                if at_once:
-                    synchronously(self._engine, self._try(sent), "deliveries.apublish()")
-                return _published(message, sent, refused)
-        raise AssertionError
+            sent = self._engine.store.caller(within).run(self._accepting(message, targets, fresh=True))
+        else:
+            sent = persist(self._engine.store, lambda again: self._accepting(message, targets, again))
+        if at_once:
+            synchronously(self._engine, self._try(sent), "deliveries.apublish()")
+        return _published(message, sent, refused)
 
     async def apublish(
         self,
@@ -183,20 +176,18 @@ class Deliveries:
         self._may_try(within, at_once)
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
-            op = publish(message, targets, self._drafting(message), complete=self._complete, fresh=True)
-            return _published(message, await self._engine.store.caller(within).arun(op), refused)
-        for attempt in range(TRIES):
-            try:
-                op = publish(message, targets, self._drafting(message), complete=self._complete, again=attempt > 0)
-                sent = await self._engine.store.arun(op)
-            except StoreUnavailable as error:
-                if not error.fleeting or attempt == TRIES - 1:
-                    raise
-            else:
-                if at_once:
-                    await self._try(sent)
-                return _published(message, sent, refused)
-        raise AssertionError
+            sent = await self._engine.store.caller(within).arun(self._accepting(message, targets, fresh=True))
+        else:
+            sent = await apersist(self._engine.store, lambda again: self._accepting(message, targets, again))
+        if at_once:
+            await self._try(sent)
+        return _published(message, sent, refused)
+
+    def _accepting(
+        self, message: Message, targets: Sequence[Destination], again: bool = False, *, fresh: bool = False
+    ) -> Operation[list[tuple[Destination, str]]]:
+        draft = self._drafting(message)
+        return publish(message, targets, draft, complete=self._complete, again=again, fresh=fresh)
 
     def report(self, message: str) -> list[DeliveryInfo]:
         """Who got a message, who did not, why, and when it is tried again."""
@@ -285,8 +276,8 @@ class Deliveries:
         """A new webhook is signed, if there is a key to keep its secret with."""
         if destination.channel != "webhook" or self._vault.empty:
             return destination
-        place = f"{destination.namespace}/{destination.name}"
-        return msgspec.structs.replace(destination, secrets=self._vault.seal([new_secret()], place))
+        sealed = self._vault.seal([new_secret()], destination.namespace, destination.name)
+        return msgspec.structs.replace(destination, secrets=sealed)
 
     def _drafting(self, message: Message) -> Callable[[Destination], Draft]:
         queue = full_queue(self._namespace, QUEUE)

@@ -289,11 +289,8 @@ class Destinations(Operator):
     def _released(self, name: str) -> Operation[None]:
         return release_line(full_queue(self._namespace, QUEUE), line_of(self._namespace, name))
 
-    def _place(self, name: str) -> str:
-        return f"{self._namespace}/{name}"
-
     def _opened(self, destination: Destination) -> tuple[str, ...]:
-        return self._vault.open(destination.secrets, self._place(destination.name))
+        return self._vault.open(destination.secrets, self._namespace, destination.name)
 
     def _infos(self, tasks: builtins.list[Task]) -> builtins.list[TaskInfo]:
         return [task_info(task, self._engine.codec) for task in tasks]
@@ -310,7 +307,8 @@ class Destinations(Operator):
             rules_with(self._defaults, options),
             secrets=self._vault.seal(
                 [_checked(secret) if secret else new_secret()] if channel == "webhook" or secret else [],
-                self._place(name),
+                self._namespace,
+                name,
             ),
         )
         added: set[str] = yield add_destinations([made])
@@ -406,14 +404,14 @@ class Destinations(Operator):
 
         def change(one: Destination) -> Destination:
             kept = self._opened(one)[:1]
-            return msgspec.structs.replace(one, secrets=self._vault.seal([new, *kept], self._place(name)))
+            return msgspec.structs.replace(one, secrets=self._vault.seal([new, *kept], self._namespace, name))
 
         yield from self._changed(name, change)
         return new
 
     def _retired(self, name: str) -> Plan[DestinationInfo]:
         def change(one: Destination) -> Destination:
-            return msgspec.structs.replace(one, secrets=self._vault.seal(self._opened(one)[:1], self._place(name)))
+            return msgspec.structs.replace(one, secrets=self._vault.seal(self._opened(one)[:1], self._namespace, name))
 
         return _info((yield from self._changed(name, change)))
 

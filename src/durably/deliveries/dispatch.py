@@ -150,7 +150,7 @@ class Dispatcher:
             reason = f"the message cannot be decoded: {type(error).__name__}: {error}"
             return Outcome(kind=Kind.PERMANENT, reason=clean(reason, 500))
         try:
-            secrets = self._vault.open(destination.secrets, f"{destination.namespace}/{destination.name}")
+            secrets = self._vault.open(destination.secrets, destination.namespace, destination.name)
         except DurablyError as error:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
         now = self._engine.clock.now() / SECOND

@@ -44,8 +44,8 @@ class Vault:
         """Whether it has no key."""
         return not self._keys
 
-    def seal(self, secrets: Sequence[str], place: str) -> bytes | None:
-        """The secrets as they are stored at this place; None for none at all."""
+    def seal(self, secrets: Sequence[str], namespace: str, name: str) -> bytes | None:
+        """The secrets as they are stored for a destination; None for none at all."""
         if not secrets:
             return None
         if not self._keys:
@@ -54,11 +54,11 @@ class Vault:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(NONCE_BYTES)
-        text = AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(list(secrets)), place.encode())
+        text = AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(list(secrets)), _place(namespace, name))
         return msgspec.json.encode(_Sealed(_name(self._keys[0]), nonce, text))
 
-    def open(self, sealed: bytes | None, place: str) -> tuple[str, ...]:
-        """The secrets that were sealed for this place."""
+    def open(self, sealed: bytes | None, namespace: str, name: str) -> tuple[str, ...]:
+        """The secrets that were sealed for this destination."""
         if sealed is None:
             return ()
         with cryptography_needed("a secret"):
@@ -68,13 +68,18 @@ class Vault:
             found = msgspec.json.decode(sealed, type=_Sealed)
             for key in self._keys:
                 if _name(key) == found.key:
-                    plain = AESGCM(key).decrypt(found.nonce, found.text, place.encode())
+                    plain = AESGCM(key).decrypt(found.nonce, found.text, _place(namespace, name))
                     return msgspec.json.decode(plain, type=tuple[str, ...])
         except (msgspec.MsgspecError, InvalidTag, ValueError):
             raise BadOption(
-                f"the secrets of {place} cannot be opened: they were damaged, or moved from elsewhere"
+                f"the secrets of {name!r} cannot be opened: they were damaged, or moved from elsewhere"
             ) from None
-        raise BadOption(f"the secrets of {place} were sealed with the key {found.key!r}, which is not here: {HOW}")
+        raise BadOption(f"the secrets of {name!r} were sealed with the key {found.key!r}, which is not here: {HOW}")
+
+
+def _place(namespace: str, name: str) -> bytes:
+    """What sealed secrets are bound to: at another destination they cannot be opened."""
+    return f"{namespace}/{name}".encode()
 
 
 def _decoded(key: str) -> bytes:
