@@ -16,7 +16,7 @@ from durably.stores.operations.accept import MANY, accept
 from durably.stores.postgres.copy import lines
 from durably.stores.postgres.pool import Pool
 from durably.stores.postgres.store import PostgresStore
-from tests.stores.test_wire import Run, run_in_loop, run_in_thread
+from tests.stores.test_wire import Run, run_in_thread
 
 NASTY = ["plain", "tab\tnew\nline\rback\\slash", "100 %s %", "\\N", "\\.", "žluťoučký \U0001f680", "'\"{}"]
 
@@ -26,12 +26,6 @@ def store(migrated_postgres_url: str) -> Iterator[PostgresStore]:
     store = PostgresStore(migrated_postgres_url)
     yield store
     store.close()
-
-
-@pytest.fixture(params=[run_in_thread, run_in_loop], ids=["thread", "loop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    way: Run = request.param
-    return way
 
 
 @pytest.fixture

@@ -34,12 +34,6 @@ def run_in_loop(pool: Pool, text: str, *args: Any) -> Rows:
     return asyncio.run(story())
 
 
-@pytest.fixture(params=[run_in_thread, run_in_loop], ids=["thread", "loop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    way: Run = request.param
-    return way
-
-
 @pytest.fixture
 def pool(postgres_url: str) -> Iterator[Pool]:
     pool = Pool(postgres_url)
