@@ -124,5 +124,5 @@ $(DEMO): pyproject.toml README.md LICENSE $(shell find src -type f ! -name '*.py
 $(BENCH): pyproject.toml requirements/bench.txt $(shell find src -type f ! -name '*.pyc')
 	$(call heading,making .venvs/bench with $(PYTHON))
 	@"$(PYTHON)" -m venv --clear .venvs/bench
-	@.venvs/bench/bin/python $(PIP) '.[postgres]' --requirement requirements/bench.txt
+	@.venvs/bench/bin/python $(PIP) '.[postgres,http]' --requirement requirements/bench.txt
 	@touch $@

@@ -16,6 +16,8 @@ EVERYTHING = frozenset(
     {"enqueue", "callers-64", "callers-1000", "bulk", "drain-1", "drain-2", "latency", "latency-half"}
 )
 
+HOOKS = frozenset({"hooks", "hooks-fifo", "hooks-dead"})
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -44,6 +46,7 @@ def ours() -> list[Entry]:
     return [
         Entry(program, "postgres", EVERYTHING | alone | {"transactions", "xmin"}, "ours", "postgres"),
         Entry(program, "sqlite", EVERYTHING | alone, "ours", "sqlite"),
+        Entry(_module(OURS, "bench.hooks", schema="durably"), "postgres", HOOKS, "ours", "postgres"),
     ]
 
 
@@ -56,6 +59,7 @@ def ceilings() -> list[Entry]:
         _bare("postgres", "engine-shaped loop", ["drain-1", "drain-2"], loop="engine"),
         _bare("postgres", "the same with history", ["drain-1"], loop="history"),
         _bare("postgres", "notify, claim, call", ["latency"], loop="notify"),
+        Entry(_module("bare HTTP client", "bench.raw.hooks"), "postgres", frozenset({"hooks"}), "ceiling", "postgres"),
         _bare("sqlite", "bare insert", ["enqueue"], batch=500),
         _bare("sqlite", "inserts of 1000", ["bulk"], batch=500),
         _bare("sqlite", "bare loop of 500", ["drain-1"], batch=500),
@@ -64,6 +68,8 @@ def ceilings() -> list[Entry]:
 
 
 def _bare(store: str, name: str, takes: Iterable[str], **parameters: object) -> Entry:
-    command = (sys.executable, "-m", f"bench.raw.{store}")
-    program = Contender(name, command, {"PYTHONPATH": str(ROOT)}, parameters)
-    return Entry(program, store, frozenset(takes), "ceiling", store)
+    return Entry(_module(name, f"bench.raw.{store}", **parameters), store, frozenset(takes), "ceiling", store)
+
+
+def _module(name: str, module: str, **parameters: object) -> Contender:
+    return Contender(name, (sys.executable, "-m", module), {"PYTHONPATH": str(ROOT)}, parameters)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from bench.contenders import Entry
+from bench.delivering import DEAD, hooks
 from bench.stage import Place, Stage
 from durably.bench.drain import Crew, Drained, crew, drain, finish
 from durably.bench.latency import latency
@@ -270,6 +271,15 @@ def _holding(url: str) -> Iterator[None]:
         connection.rollback()
 
 
+def deliveries(order: str, dead: int = 0) -> Measure:
+    """Webhooks to a thousand peers, some of whom do not answer."""
+
+    def measure(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
+        return _values(hooks(stage, entry, max(3, sizes.tasks // 5000), order, dead))
+
+    return measure
+
+
 def measurements() -> list[Measurement]:
     """All of them, in the order in which they run."""
     return [*_on("postgres"), *_on("sqlite")]
@@ -295,4 +305,8 @@ def _on(store: str) -> Iterator[Measurement]:
     if store == "postgres":
         yield one("transactions", "16 connections enqueue in their own transactions", transactions)
         yield one("xmin", "Drain while another transaction holds xmin", xmin)
+        to = "Webhooks to 1,000 destinations"
+        yield one("hooks", f"{to}, in any order", deliveries("unordered"), "deliveries/s")
+        yield one("hooks-fifo", f"{to}, each in strict order", deliveries("fifo"), "deliveries/s")
+        yield one("hooks-dead", f"{to}, a hundred of them dead", deliveries("unordered", DEAD), "deliveries/s")
     yield one("growth", "Drain with ever more tasks in the table", growth)

@@ -106,6 +106,9 @@ TARGETS = [
     Target("PostgreSQL, drain beside delayed tasks / alone", 0.9, beside("postgres.delayed", "postgres.drain-1")),
     Target("PostgreSQL, drain under a held xmin / before it", 0.7, within("postgres.xmin", "free")),
     Target("PostgreSQL, drain with ordering keys / without", 0.4, beside("postgres.keys", "postgres.drain-1")),
+    Target("PostgreSQL, webhooks / bare HTTP client", 0.6, against("bare HTTP client", "postgres.hooks")),
+    Target("PostgreSQL, webhooks in strict order / in any order", 0.5, beside("postgres.hooks-fifo", "postgres.hooks")),
+    Target("PostgreSQL, webhooks beside dead peers / without", 0.9, beside("postgres.hooks-dead", "postgres.hooks")),
     Target("PostgreSQL, drain running ahead / without keys", 0.9, beside("postgres.ahead", "postgres.drain-1")),
 ]
 

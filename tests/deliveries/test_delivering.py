@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durably import BadOption, Conflict, Durably, StoreUnavailable, UnknownTask
-from durably.core.delivery import Kind, Outcome
+from durably.core.delivery import Destination, Kind, Outcome
 from durably.deliveries.audience import Peer
 from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries
@@ -529,7 +529,7 @@ def test_what_was_taken_is_done_even_if_its_destination_is_forgotten_meanwhile(
     def forgetting(delivery: Delivery) -> Outcome:
         if len(post.seen) == 1:
             return BROKEN
-        app.store.run(forget_destination("default", "a"))
+        app.store.run(forget_destination(Destination("default", "a", "post", "post:a")))
         return OK
 
     post.answers["a"] = forgetting

@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from durably.core.moment import SECOND, micros
+from durably.core.task import full_queue
 
 DAY = 86_400 * SECOND
 LONGEST_WAIT = 86_400.0
@@ -133,6 +134,18 @@ class Destination(msgspec.Struct, frozen=True):
     """Sealed."""
     version: int = 0
     updated_at: int = 0
+
+    @property
+    def line(self) -> str:
+        """The limit group in which its deliveries wait if they need no order."""
+        return f"to {full_queue(self.namespace, self.name)}"
+
+    @property
+    def limit(self) -> tuple[int | None, float | None, float]:
+        """What that group is limited to: how many at once, how many per second, and how many of these in one go."""
+        if self.rules.order == "fifo":
+            return None, None, 1.0
+        return self.rules.concurrency, self.rules.rate, max(self.rules.rate or 1.0, 1.0)
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -10,9 +10,10 @@ import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from aiohttp import (
+    BytesPayload,
     ClientConnectorError,
     ClientError,
     ClientResponse,
@@ -22,14 +23,15 @@ from aiohttp import (
     ClientTimeout,
     DummyCookieJar,
     TCPConnector,
-    TraceConfig,
 )
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from durably.core.delivery import Kind, Outcome
+from durably.deliveries.alarms import Alarms
 from durably.deliveries.classify import Reply
 from durably.deliveries.guard import Guard, Refused, Target, Unresolved
+from durably.deliveries.perloop import PerLoop
 
 BODY_LIMIT = 64 * 1024
 IDLE = 10.0
@@ -48,15 +50,29 @@ OURS = frozenset(
 """Errors that tell of our own machine or network, not of the peer."""
 
 
-class _Way:
-    """How far a request came."""
+class _Body(BytesPayload):
+    """The body of a request, and how far it came."""
 
-    __slots__ = ("reused", "sent")
-
-    def __init__(self) -> None:
+    def __init__(self, body: bytes, used: WeakSet[Any]) -> None:
+        super().__init__(body)
+        self._used = used
         self.reused = False
         self.sent = False
-        """Whether all of it has left."""
+        """Whether it was handed to the connection."""
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        self._leaves(writer)
+        await super().write(writer)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._leaves(writer)
+        await super().write_with_length(writer, content_length)
+
+    def _leaves(self, writer: AbstractStreamWriter) -> None:
+        connection = getattr(writer, "protocol", None)
+        self.reused = connection in self._used
+        self._used.add(connection)
+        self.sent = True
 
 
 class Client:
@@ -65,22 +81,25 @@ class Client:
     def __init__(self, guard: Guard, *, trust: ssl.SSLContext | None = None, user_agent: str = "Durably") -> None:
         self.guard = guard
         self._trust = trust or _verifying()
+        self._alarms = Alarms()
+        self._used: WeakSet[Any] = WeakSet()
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, ClientSession]] = WeakKeyDictionary()
+        self._sessions: PerLoop[dict[bool, ClientSession]] = PerLoop(lambda _: {})
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> Reply | Outcome:
         """What the peer answered, or what it means that it did not.
 
         A connection that was kept may have ended meanwhile: then the request is made once more, on a new one.
         """
-        until = asyncio.get_running_loop().time() + seconds
-        way = _Way()
+        time = asyncio.get_running_loop().time
+        until = time() + seconds
+        way = _Body(body, self._used)
         try:
             target = self.guard.target(url)
-            reply = await self._ask(target, headers, body, way, until, fresh=False)
+            reply = await self._ask(target, headers, way, seconds, fresh=False)
             if (reply is None and way.reused) or (reply is not None and reply.status == 421):
-                way = _Way()
-                reply = await self._ask(target, headers, body, way, until, fresh=True)
+                way = _Body(body, self._used)
+                reply = await self._ask(target, headers, way, max(until - time(), 0.0), fresh=True)
             return reply or _silence(way)
         except TimeoutError:
             return _overdue(way, seconds)
@@ -92,33 +111,34 @@ class Client:
             return Outcome(kind=Kind.PERMANENT, reason=str(error))
 
     async def _ask(
-        self, target: Target, headers: Mapping[str, str], body: bytes, way: _Way, until: float, *, fresh: bool
+        self, target: Target, headers: Mapping[str, str], body: _Body, seconds: float, *, fresh: bool
     ) -> Reply | None:
         """The answer; None if the connection ended without one."""
-        session = self._session(fresh)
-        async with asyncio.timeout_at(until):
-            if _is_literal(target.host):
-                await self.guard.resolve(target.host, target.port)
-            try:
-                response = await session.post(
-                    URL(target.url, encoded=True),
-                    data=body,
-                    headers=headers,
-                    allow_redirects=False,
-                    trace_request_ctx=way,
-                )
-            except (ClientConnectorError, ClientSSLError, ClientResponseError):
-                raise
-            except (ClientError, ConnectionError):
-                return None
+        session, response = self._session(fresh), None
+        limit = self._alarms.limit(seconds)
+        read = bytearray()
         try:
-            return Reply(response.status, _headers(response), await _body(response, until))
+            response = await session.post(
+                URL(target.url, encoded=True), data=body, headers=headers, allow_redirects=False
+            )
+            await _read(response, read)
+        except asyncio.CancelledError:
+            if not limit.was_it():
+                raise
+            if response is None:
+                raise TimeoutError from None
+        except (ClientConnectorError, ClientSSLError, ClientResponseError):
+            raise
+        except (ClientError, ConnectionError):
+            return None
         finally:
-            response.close() if not response.content.at_eof() else response.release()
+            limit.stop()
+            if response is not None:
+                response.close() if not response.content.at_eof() else response.release()
+        return Reply(response.status, _headers(response), bytes(read))
 
     def _session(self, fresh: bool) -> ClientSession:
-        loop = asyncio.get_running_loop()
-        kept = self._sessions.setdefault(loop, {})
+        kept = self._sessions.here()
         if fresh not in kept:
             lifetime: dict[str, Any] = {"force_close": True} if fresh else {"keepalive_timeout": IDLE}
             connector = TCPConnector(
@@ -131,13 +151,12 @@ class Client:
                 auto_decompress=False,
                 trust_env=False,
                 timeout=ClientTimeout(total=None, sock_connect=None),
-                trace_configs=[_tracing()],
             )
         return kept[fresh]
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        for session in self._sessions.pop(asyncio.get_running_loop(), {}).values():
+        for session in (self._sessions.pop() or {}).values():
             await session.close()
 
 
@@ -172,40 +191,18 @@ def _verifying() -> ssl.SSLContext:
     return context
 
 
-def _tracing() -> TraceConfig:
-    """Notes in the way of a request how far it came."""
-    config = TraceConfig()
-
-    async def reused(_: ClientSession, context: Any, __: Any) -> None:
-        context.trace_request_ctx.reused = True
-
-    async def sent(_: ClientSession, context: Any, __: Any) -> None:
-        context.trace_request_ctx.sent = True
-
-    config.on_connection_reuseconn.append(reused)
-    config.on_request_chunk_sent.append(sent)
-    return config
-
-
-def _is_literal(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()
-
-
 def _headers(response: ClientResponse) -> tuple[tuple[str, str], ...]:
     return tuple((name.lower(), value) for name, value in response.headers.items())
 
 
-async def _body(response: ClientResponse, until: float) -> bytes:
+async def _read(response: ClientResponse, body: bytearray) -> None:
     """As much of the body as is worth reading. What is wrong with it changes nothing: the status has decided."""
-    body = b""
-    with suppress(ClientError, TimeoutError, OSError):
-        async with asyncio.timeout_at(until):
-            while len(body) < BODY_LIMIT and (part := await response.content.read(BODY_LIMIT - len(body))):
-                body += part
-    return body
+    with suppress(ClientError, OSError):
+        while len(body) < BODY_LIMIT and (part := await response.content.read(BODY_LIMIT - len(body))):
+            body += part
 
 
-def _silence(way: _Way) -> Outcome:
+def _silence(way: _Body) -> Outcome:
     if way.sent:
         return Outcome(
             kind=Kind.UNKNOWN, reason="the connection ended without an answer; it may have been taken", breaks=True
@@ -213,7 +210,7 @@ def _silence(way: _Way) -> Outcome:
     return Outcome(kind=Kind.TRANSIENT, reason="the connection ended before the message was sent", breaks=True)
 
 
-def _overdue(way: _Way, seconds: float) -> Outcome:
+def _overdue(way: _Body, seconds: float) -> Outcome:
     if way.sent:
         reason = f"no answer within {seconds:g} s; it may have been taken"
         return Outcome(kind=Kind.UNKNOWN, reason=reason, breaks=True)
@@ -224,7 +221,7 @@ def _unreachable(reason: str) -> Outcome:
     return Outcome(kind=Kind.TRANSIENT, reason=reason, unreachable=True, breaks=True)
 
 
-def _trouble(error: ClientError, way: _Way) -> Outcome:
+def _trouble(error: ClientError, way: _Body) -> Outcome:
     """What it means that there is no answer."""
     if isinstance(error, ClientSSLError):
         return Outcome(kind=Kind.TRANSIENT, reason=f"TLS: {error}", breaks=True)

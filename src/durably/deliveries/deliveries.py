@@ -16,7 +16,7 @@ from durably.client.loop import synchronously
 from durably.client.persist import apersist, persist
 from durably.core.brief import brief
 from durably.core.codec import Codec, encode
-from durably.core.delivery import Destination, Message, Rules
+from durably.core.delivery import Destination, Message
 from durably.core.ids import derived
 from durably.core.moment import micros
 from durably.core.options import text
@@ -27,7 +27,7 @@ from durably.deliveries.destinations import Destinations
 from durably.deliveries.dispatch import Dispatcher, remembered
 from durably.deliveries.drive import Driver
 from durably.deliveries.guard import Guard
-from durably.deliveries.register import QUEUE, line_of
+from durably.deliveries.register import QUEUE
 from durably.deliveries.vault import Vault
 from durably.deliveries.webhooks import new_secret
 from durably.errors import BadOption, DurablyError, UnknownTask
@@ -38,7 +38,6 @@ P = ParamSpec("P")
 log = logging.getLogger("durably.deliveries")
 
 TASK = "durably.deliver"
-DEFAULT = Rules()
 HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 RESERVED = frozenset(
@@ -96,17 +95,15 @@ class Deliveries:
         namespace: str,
         *,
         secrets_key: str | Sequence[str] | None = None,
-        rules: Rules = DEFAULT,
     ) -> None:
         keys = [secrets_key] if isinstance(secrets_key, str) else secrets_key
         self._engine = engine
         self._namespace = namespace
-        self._rules = rules
         self._vault = Vault(keys)
         self.channels: dict[str, Channel] = _usual_channels()
         """How messages get there, by name. It can be changed while workers run."""
         self.dispatcher = Dispatcher(engine, namespace, self.channels, self._vault)
-        self.destinations = Destinations(engine, namespace, self._vault, self._check, rules)
+        self.destinations = Destinations(engine, namespace, self._vault, self._check)
 
         engine.leaving.append(self.aclose)
 
@@ -270,7 +267,7 @@ class Deliveries:
         chosen = target.channel or channel
         if target.address is not None:
             self._check(chosen, target.address)
-        return Destination(self._namespace, target.name, chosen, target.address or "", self._rules)
+        return Destination(self._namespace, target.name, chosen, target.address or "", self.destinations.rules)
 
     def _complete(self, destination: Destination) -> Destination:
         """A new webhook is signed, if there is a key to keep its secret with."""
@@ -293,7 +290,7 @@ class Deliveries:
                 self._engine.payload(TASK, plain),
                 key=name if ordered else None,
                 policy=rules.policy if ordered else None,
-                gate=None if ordered else line_of(self._namespace, name),
+                gate=None if ordered else destination.line,
                 expires_in=micros(rules.expires),
             )
 

@@ -20,14 +20,14 @@ from durably.core.moment import Duration, seconds
 from durably.core.options import text
 from durably.core.task import State, Task, full_queue
 from durably.deliveries.drive import Driver
-from durably.deliveries.register import QUEUE, line_of
+from durably.deliveries.register import QUEUE
 from durably.deliveries.vault import Vault
 from durably.deliveries.webhooks import new_secret, sign
 from durably.errors import BadOption, Conflict, UnknownTask
-from durably.stores.operations.control import set_limit
 from durably.stores.operations.deliver import (
     add_destinations,
     change_destination,
+    change_rules,
     destinations,
     forget_destination,
     hurry,
@@ -118,14 +118,19 @@ class Destinations(Operator):
     """Peers, and how they are delivered to."""
 
     def __init__(
-        self, engine: Engine, namespace: str, vault: Vault, check: Callable[[str, str], None], defaults: Rules
+        self, engine: Engine, namespace: str, vault: Vault, check: Callable[[str, str], None]
     ) -> None:
         super().__init__(engine, namespace)
         self._vault = vault
         self._check = check
-        self._defaults = defaults
+        self.rules = Rules()
+        """What a new destination gets where nothing else is said."""
         self.driver: Driver | None = None
         """Who makes attempts for `flush` and `probe`."""
+
+    def defaults(self, **options: Unpack[RuleOptions]) -> None:
+        """Choose what destinations get where nothing else is said, from now on and in this process."""
+        self.rules = rules_with(self.rules, options)
 
     def add(
         self,
@@ -286,8 +291,8 @@ class Destinations(Operator):
         """The asynchronous twin of forget."""
         return await arun(self._store, self._forgotten(name))
 
-    def _released(self, name: str) -> Operation[None]:
-        return release_line(full_queue(self._namespace, QUEUE), line_of(self._namespace, name))
+    def _released(self, destination: Destination) -> Operation[None]:
+        return release_line(full_queue(self._namespace, QUEUE), destination.line)
 
     def _opened(self, destination: Destination) -> tuple[str, ...]:
         return self._vault.open(destination.secrets, self._namespace, destination.name)
@@ -304,7 +309,7 @@ class Destinations(Operator):
             text(name, "destination"),
             text(channel, "channel"),
             address,
-            rules_with(self._defaults, options),
+            rules_with(self.rules, options),
             secrets=self._vault.seal(
                 [_checked(secret) if secret else new_secret()] if channel == "webhook" or secret else [],
                 self._namespace,
@@ -314,18 +319,7 @@ class Destinations(Operator):
         added: set[str] = yield add_destinations([made])
         if not added:
             raise Conflict(f"there is a destination {name!r} already: change it with `set`, or choose another name")
-        yield from self._limited(made)
         return _info(made)
-
-    def _limited(self, destination: Destination) -> Plan[None]:
-        """Unordered deliveries wait in a limit group of their own."""
-        group = f"g:{line_of(destination.namespace, destination.name)}"
-        rules = destination.rules
-        if rules.order == "unordered":
-            burst = max(rules.rate or 1.0, 1.0)
-            yield set_limit(group, rules.concurrency, rules.rate, burst)
-        else:
-            yield set_limit(group, None, None, 1.0)
 
     def _found(self, name: str) -> Plan[Destination]:
         found: dict[str, Destination] = yield destinations(self._namespace, [name])
@@ -333,12 +327,17 @@ class Destinations(Operator):
             raise UnknownTask(f"there is no destination {name!r}")
         return found[name]
 
-    def _changed(self, name: str, change: Callable[[Destination], Destination]) -> Plan[Destination]:
+    def _changed(
+        self,
+        name: str,
+        change: Callable[[Destination], Destination],
+        write: Callable[[Destination], Operation[bool]] = change_destination,
+    ) -> Plan[Destination]:
         """Change it as it is now, however often others do the same."""
         for _ in range(ROUNDS):
             destination = yield from self._found(name)
             changed = change(destination)
-            written: bool = yield change_destination(changed)
+            written: bool = yield write(changed)
             if written:
                 return changed
         raise Conflict(f"the destination {name!r} changes all the time: try again")
@@ -354,10 +353,9 @@ class Destinations(Operator):
                 rules=rules_with(one.rules, options),
             )
 
-        changed = yield from self._changed(name, change)
-        if {"order", "concurrency", "rate"} & options.keys():
-            yield from self._limited(changed)
-        return _info(changed)
+        limited = {"order", "concurrency", "rate"} & options.keys()
+        write = change_rules if limited else change_destination
+        return _info((yield from self._changed(name, change, write)))
 
     def _paused(self, name: str, reason: str) -> Plan[DestinationInfo]:
         condition = Condition(Standing.DISABLED, text(reason, "reason"))
@@ -375,7 +373,7 @@ class Destinations(Operator):
         )
         tasks: builtins.list[Task] = yield pending(self._namespace, name, ALL)
         yield hurry([task.id for task in tasks])
-        yield self._released(name)
+        yield self._released(changed)
         return _info(changed)
 
     def _hurried(self, name: str, count: int) -> Plan[Destination]:
@@ -389,14 +387,17 @@ class Destinations(Operator):
         )
         tasks: builtins.list[Task] = yield pending(self._namespace, name, count)
         yield hurry([task.id for task in tasks])
-        yield self._released(name)
+        yield self._released(changed)
         return msgspec.structs.replace(changed, version=changed.version + 1)
 
     def _forgotten(self, name: str) -> Plan[bool]:
-        known: bool = yield forget_destination(self._namespace, name)
+        found: dict[str, Destination] = yield destinations(self._namespace, [name])
+        if name not in found:
+            return False
+        known: bool = yield forget_destination(found[name])
         tasks: builtins.list[Task] = yield pending(self._namespace, name, ALL)
         yield hurry([task.id for task in tasks])
-        yield self._released(name)
+        yield self._released(found[name])
         return known
 
     def _rotated(self, name: str, secret: str | None) -> Plan[str]:

@@ -18,6 +18,7 @@ from durably.core.delivery import Again, Dead, Destination, Done, Kind, Message,
 from durably.core.moment import SECOND, micros
 from durably.core.retry import MAX_ATTEMPTS, Retry
 from durably.core.task import clean
+from durably.deliveries.alarms import Alarms
 from durably.deliveries.channel import Channel, Delivery
 from durably.deliveries.register import STORE_AWAY, Register
 from durably.deliveries.vault import Vault
@@ -30,6 +31,8 @@ NO_CHANNEL = 30.0
 """Seconds until a delivery is looked at again whose channel is not declared here."""
 LENIENCY = 5.0
 """Seconds that a channel gets beyond its timeout, to say what happened."""
+SLOW = 0.5
+"""Seconds after which an attempt that waits for its peer keeps no other one waiting."""
 SUSPECTS = 20
 """So many attempts at once go to peers that failed the last time: the others keep their pace, however many are dead."""
 PATIENCE = 3.0
@@ -80,6 +83,7 @@ class Dispatcher:
         self._register = Register(engine)
         self._chance = chance or random.Random()
         self._suspects = 0
+        self._alarms = Alarms()
 
     async def deliver(self, message: str, destination: str) -> Delivered:
         """One attempt."""
@@ -145,30 +149,36 @@ class Dispatcher:
     ) -> Outcome:
         """What the channel says; whatever else it does is an outcome too."""
         try:
-            plain = msgspec.structs.replace(message, body=self._engine.codec.decode(message.body))
+            body = self._engine.codec.decode(message.body)
         except Exception as error:
             reason = f"the message cannot be decoded: {type(error).__name__}: {error}"
             return Outcome(kind=Kind.PERMANENT, reason=clean(reason, 500))
+        plain = message if body is message.body else msgspec.structs.replace(message, body=body)
         try:
             secrets = self._vault.open(destination.secrets, destination.namespace, destination.name)
         except DurablyError as error:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
         now = self._engine.clock.now() / SECOND
         delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now)
+        limit = self._alarms.limit(destination.rules.timeout + LENIENCY)
+        slow = self._alarms.after(SLOW, task.lend)
         try:
-            async with asyncio.timeout(destination.rules.timeout + LENIENCY):
-                if doubtful and await _was_taken(channel, delivery):
-                    return Outcome(kind=Kind.OK, reason="an earlier attempt had reached the peer")
-                outcome = await channel.deliver(delivery)
-        except TimeoutError:
-            return Outcome(kind=Kind.UNKNOWN, reason=f"the channel {destination.channel!r} did not return", breaks=True)
+            if doubtful and await _was_taken(channel, delivery):
+                return Outcome(kind=Kind.OK, reason="an earlier attempt had reached the peer")
+            outcome = await channel.deliver(delivery)
         except asyncio.CancelledError:
+            if limit.was_it():
+                reason = f"the channel {destination.channel!r} did not return"
+                return Outcome(kind=Kind.UNKNOWN, reason=reason, breaks=True)
             # The worker leaves while the peer may be reading.
             await asyncio.shield(_remember(task, Memory(possible_duplicate=True)))
             raise
         except Exception as error:
             log.exception("the channel %s failed", destination.channel)
             return Outcome(kind=Kind.TRANSIENT, reason=clean(f"{type(error).__name__}: {error}", 500))
+        finally:
+            limit.stop()
+            slow.stop()
         if not isinstance(outcome, Outcome):
             return Outcome(
                 kind=Kind.TRANSIENT,
@@ -185,6 +195,8 @@ async def _remember(task: Context, memory: Memory) -> None:
 
 def remembered(details: Any) -> Memory:
     """What an attempt has left behind."""
+    if details is None:
+        return Memory()
     try:
         return msgspec.convert(details, Memory | None) or Memory()
     except msgspec.ValidationError:

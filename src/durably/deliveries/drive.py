@@ -8,7 +8,7 @@ from durably.client.engine import Engine
 from durably.core.delivery import Destination
 from durably.core.task import full_queue
 from durably.deliveries.dispatch import forced, left_out
-from durably.deliveries.register import QUEUE, line_of
+from durably.deliveries.register import QUEUE
 from durably.stores.operations.claim import claim_of
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import worker_options
@@ -34,7 +34,7 @@ class Driver:
         room = min(room, MOST)
         queue = full_queue(destinations[0].namespace, QUEUE)
         keys = [one.name for one in destinations if one.rules.order == "fifo"]
-        lines = [line_of(one.namespace, one.name) for one in destinations if one.rules.order != "fifo"]
+        lines = [one.line for one in destinations if one.rules.order != "fifo"]
         lease = 2 * max(one.rules.timeout for one in destinations) + 30.0
         options = worker_options((queue,), concurrency=room, lease=lease)
         worker = Worker(self._engine, {self._definition.name: self._definition}, options)

@@ -26,6 +26,8 @@ WEB_PORTS = (80, 443, 8080, 8443)
 MAX_URL = 2048
 MAX_NAME = 253
 MAX_SHOWN = 80
+REMEMBERED = 10_000
+"""URLs that were read, and need not be read again."""
 
 _SCHEME_PORTS = {"https": 443, "http": 80}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)(.*)")
@@ -142,9 +144,18 @@ class Guard:
         self._allow = _networks(allow, "allow")
         self._deny = _networks(deny, "deny")
         self._lookup = lookup
+        self._read: dict[str, Target] = {}
 
     def target(self, url: str) -> Target:
         """Read a URL, or refuse it. An address is checked at once; a name is checked by `resolve`."""
+        known = self._read.get(url)
+        if known is None:
+            if len(self._read) >= REMEMBERED:
+                self._read.clear()
+            known = self._read[url] = self._target(url)
+        return known
+
+    def _target(self, url: str) -> Target:
         if len(url) > MAX_URL:
             raise Refused(f"the URL has {len(url)} characters; at most {MAX_URL} are accepted")
         if not url.isprintable() or " " in url:

@@ -5,10 +5,8 @@ Nothing that goes wrong here changes what became of a message: a condition that 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -28,6 +26,7 @@ from durably.core.delivery import (
 from durably.core.moment import SECOND, micros
 from durably.core.task import full_queue
 from durably.deliveries.loader import Loaded, Loader
+from durably.deliveries.perloop import PerLoop
 from durably.errors import DurablyError, Permanent, Snooze
 from durably.observe.events import Event
 from durably.observe.events import Kind as EventKind
@@ -48,26 +47,17 @@ TOLD: Mapping[Standing, EventKind] = {
 }
 
 
-def line_of(namespace: str, name: str) -> str:
-    """The limit group in which unordered deliveries to a destination wait."""
-    return f"to {full_queue(namespace, name)}"
-
-
 class Register:
     """The destinations of an application, as its deliveries see them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._store = engine.store
-        self._loaders: WeakKeyDictionary[asyncio.AbstractEventLoop, Loader] = WeakKeyDictionary()
+        self._loaders = PerLoop(lambda _: Loader(engine.store))
 
     async def look_up(self, namespace: str, name: str, message: str | None = None) -> Loaded:
         """The destination as it is now, and the message."""
-        loop = asyncio.get_running_loop()
-        loader = self._loaders.get(loop)
-        if loader is None:
-            loader = self._loaders[loop] = Loader(self._store)
-        return await loader.load((namespace, name), message)
+        return await self._loaders.here().load((namespace, name), message)
 
     async def admitted(self, destination: Destination, task: str, now: int) -> Destination:
         """The destination, once the rules let this delivery pass; else the task learns why it must wait."""
@@ -141,4 +131,4 @@ class Register:
 
 
 def _line(destination: Destination) -> tuple[str, str]:
-    return full_queue(destination.namespace, QUEUE), line_of(destination.namespace, destination.name)
+    return full_queue(destination.namespace, QUEUE), destination.line

@@ -15,6 +15,8 @@ from durably.errors import BadOption
 VARIABLE = "DURABLY_SECRETS_KEY"
 KEY_BYTES = 32
 NONCE_BYTES = 12
+REMEMBERED = 10_000
+"""Destinations whose secrets were opened, and need not be opened again: the key is in memory as well."""
 HOW = f"make one with `durably.deliveries.vault.new_key()`, and set {VARIABLE} or give it as secrets_key="
 
 
@@ -35,6 +37,7 @@ class Vault:
     def __init__(self, keys: Sequence[str] | None = None) -> None:
         given = os.environ.get(VARIABLE, "").split(",") if keys is None else keys
         self._keys = [_decoded(key.strip()) for key in given if key.strip()]
+        self._opened: dict[tuple[bytes, str, str], tuple[str, ...]] = {}
 
     def __repr__(self) -> str:
         return f"<vault with {len(self._keys)} keys>"
@@ -61,6 +64,14 @@ class Vault:
         """The secrets that were sealed for this destination."""
         if sealed is None:
             return ()
+        known = self._opened.get((sealed, namespace, name))
+        if known is None:
+            if len(self._opened) >= REMEMBERED:
+                self._opened.clear()
+            known = self._opened[sealed, namespace, name] = self._open(sealed, namespace, name)
+        return known
+
+    def _open(self, sealed: bytes, namespace: str, name: str) -> tuple[str, ...]:
         with cryptography_needed("a secret"):
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM

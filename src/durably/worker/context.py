@@ -33,22 +33,29 @@ class Context:
     __slots__ = (
         "_cancelled",
         "_engine",
+        "_lend",
         "_noted",
         "_spawned",
         "_task",
         "cancel_reason",
         "deadline",
+        "lent",
         "pending_progress",
     )
 
-    def __init__(self, engine: Engine, task: Task, deadline: float | None, noted: Callable[[Context], None]) -> None:
+    def __init__(
+        self, engine: Engine, task: Task, noted: Callable[[Context], None], lend: Callable[[Context], None]
+    ) -> None:
         self._engine = engine
         self._task = task
         self._noted = noted
+        self._lend = lend
         self._cancelled = False
         self._spawned: list[Draft] = []
-        self.deadline = deadline
+        self.deadline: float | None = None
         """When the attempt will be timed out, on the monotonic clock; None without a timeout."""
+        self.lent = False
+        """Whether another task has its slot."""
         self.pending_progress: str | None = None
         self.cancel_reason: str | None = None
 
@@ -113,6 +120,10 @@ class Context:
     async def asave(self, details: Any) -> None:
         """Keep details for the next attempt; they are durable when this returns."""
         self._kept(await self._engine.store.arun(self._saving(details)), details)
+
+    def lend(self) -> None:
+        """While this only waits for somebody slow, let another task begin in its place. For coroutines."""
+        self._lend(self)
 
     def then(self, call: Call[Any]) -> str:
         """Enqueue a successor that is accepted with this task's completion, or not at all; its id."""

@@ -20,6 +20,9 @@ from durably.observe.events import Event, Events, Kind
 log = logging.getLogger("durably.report")
 
 BATCH = 2000
+FEW = 8
+"""A commit waits a moment for more if fewer than one in so many of those that run have ended."""
+MOMENT = 0.002
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 Decide = Callable[[Task], Change]
@@ -64,6 +67,7 @@ class Reporter:
         applied: Callable[[Sequence[Change]], None],
         settled: Callable[[], None],
         is_last: Callable[[Task], bool],
+        running: Callable[[], int],
     ) -> None:
         self._commit = commit
         self._events = events
@@ -72,6 +76,7 @@ class Reporter:
         self._applied = applied
         self._settled = settled
         self._is_last = is_last
+        self._running = running
         self._waiting: list[Report] = []
         self._settling: dict[Lane, list[Report]] = {}
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
@@ -107,16 +112,23 @@ class Reporter:
 
     async def _run(self, lane: Lane) -> None:
         while True:
+            await self._let_gather()
             while not (batch := self._take(lane)):
                 if self._closing:
                     return
                 self._arrived[lane].clear()
                 await self._arrived[lane].wait()
+                await self._let_gather()
             self._settling[lane] = batch
             await self._settle(batch)
             self._settling[lane] = []
             self.freeing.difference_update([report.task.id for report in batch])
             self._settled()
+
+    async def _let_gather(self) -> None:
+        """While many more run than have ended, one commit for several saves more than the moment costs."""
+        if 0 < len(self._waiting) * FEW < self._running() and not self._closing:
+            await asyncio.sleep(MOMENT)
 
     def _take(self, lane: Lane) -> list[Report]:
         """What is committed next: everything that waits, or while that is being done, what has a key.

@@ -25,6 +25,8 @@ log = logging.getLogger("durably.running")
 
 AT_ONCE = 32
 """So many attempts begin in a row before the loop turns: what ends in its first step is gone before the next begin."""
+LENT = 1000
+"""So many attempts may wait beside those that have a slot."""
 LAST_CHANCE = 5.0
 """Seconds that a coroutine gets to react to the cancellation of its timeout before it counts as stuck."""
 
@@ -64,6 +66,8 @@ class Running:
         """The attempts that were timed out and whose code has not returned yet; their tasks may be tried again here."""
         self.freed = asyncio.Event()
         """Set whenever a slot becomes free."""
+        self.lent = 0
+        """Slots whose attempts only wait, and in which others may begin."""
 
     def __len__(self) -> int:
         return len(self._attempts) + len(self._claimed)
@@ -155,7 +159,7 @@ class Running:
         if isinstance(arguments, Failure):
             self._spoil(task, arguments)
             return
-        context = Context(self._engine, task, None, self._noted)
+        context = Context(self._engine, task, self._noted, self._lend)
         attempt = Attempt(task, definition, options, context, self._loop.time())
         if attempt.timeout is not None:
             attempt.armed = attempt.timeout
@@ -164,6 +168,12 @@ class Running:
         if self._engine.events.observed:
             self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
         attempt.done = _begin(self._loop, self._work(attempt, arguments), task.id)
+
+    def _lend(self, context: Context) -> None:
+        if not context.lent and self.lent < LENT:
+            context.lent = True
+            self.lent += 1
+            self.freed.set()
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
@@ -228,6 +238,7 @@ class Running:
         finally:
             attempt.finished = True
             del self._attempts[attempt]
+            self.lent -= attempt.context.lent
             if self.chains:
                 self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:

@@ -165,6 +165,7 @@ class Worker:
             self._nudged,
             lambda: self._running.freed.set(),
             lambda task: not self._running.chains.goes_on(task.id),
+            lambda: len(self._running),
         )
         self._running = Running(
             self._engine,
@@ -300,7 +301,7 @@ class Worker:
     def _free(self) -> int:
         """Slots that nobody has, and that no key is about to go on in."""
         promised = len(self._reporter.freeing) if self._hungry and self._relay.pays else 0
-        return self._options.concurrency - len(self._running) - promised
+        return self._options.concurrency - len(self._running) + self._running.lent - promised
 
     @property
     def _may_claim(self) -> bool:

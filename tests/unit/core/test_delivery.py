@@ -360,3 +360,21 @@ def test_a_breaker_stays_open_no_longer_than_it_can_be_counted() -> None:
     _, condition = after(BROKEN, rules=Rules(cooldown=0.01), breaker="half-open", failures=5000)
 
     assert condition.until == NOW + round(0.01 * 2**20 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("rules", "limit"),
+    [
+        (Rules(rate=9.0), (None, None, 1.0)),
+        (Rules(order="unordered"), (10, None, 1.0)),
+        (Rules(order="unordered", rate=0.5, concurrency=2), (2, 0.5, 1.0)),
+        (Rules(order="unordered", rate=7.0), (10, 7.0, 7.0)),
+    ],
+)
+def test_deliveries_that_need_no_order_are_limited(rules: Rules, limit: tuple[int | None, float | None, float]) -> None:
+    assert Destination("default", "acme", "webhook", "", rules).limit == limit
+
+
+@pytest.mark.parametrize(("namespace", "line"), [("default", "to acme"), ("shop", "to shop/acme")])
+def test_the_line_of_a_destination_is_that_of_its_namespace(namespace: str, line: str) -> None:
+    assert Destination(namespace, "acme", "webhook", "").line == line

@@ -28,6 +28,11 @@ def set_queue(q: Queries, name: str, state: Literal["active", "paused", "drainin
 @operation()
 def set_limit(q: Queries, gate: str, concurrency: int | None, rate: float | None, burst: float) -> Steps[None]:
     """Set or change a limit; with neither concurrency nor rate, remove it. What already runs counts at once."""
+    yield from limit(q, gate, concurrency, rate, burst)
+
+
+def limit(q: Queries, gate: str, concurrency: int | None, rate: float | None, burst: float) -> Steps[None]:
+    """Set, change or remove a limit as part of something larger."""
     yield q("lock_sessions")
     if concurrency is None and rate is None:
         yield q("drop_gate", gate)

@@ -15,6 +15,7 @@ from durably.core.task import Draft, State, Task
 from durably.errors import BadOption
 from durably.stores.operations.accept import accepted
 from durably.stores.operations.commit import apply
+from durably.stores.operations.control import limit
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Steps, operation
 
@@ -91,12 +92,39 @@ def _add(q: Queries, given: Sequence[Destination]) -> Steps[set[str]]:
             [d.secrets for d in batch],
         )
         added.update(name for (name,) in rows)
+        yield from _limit(q, [one for one in batch if one.name in added and one.rules.order == "unordered"])
     return added
+
+
+def _limit(q: Queries, new: Sequence[Destination]) -> Steps[None]:
+    """Nothing waits for these yet, so that nobody has to be told."""
+    if new:
+        limits = [one.limit for one in new]
+        yield q.each(
+            "add_gates",
+            [f"g:{one.line}" for one in new],
+            [concurrency for concurrency, _, _ in limits],
+            [rate for _, rate, _ in limits],
+            [burst for _, _, burst in limits],
+        )
 
 
 @operation(single=True)
 def change_destination(q: Queries, changed: Destination) -> Steps[bool]:
     """Write a destination as it is now; False if somebody else has changed it since it was read."""
+    return (yield from _change(q, changed))
+
+
+@operation()
+def change_rules(q: Queries, changed: Destination) -> Steps[bool]:
+    """The same, and what it is limited to."""
+    written = yield from _change(q, changed)
+    if written:
+        yield from limit(q, f"g:{changed.line}", *changed.limit)
+    return written
+
+
+def _change(q: Queries, changed: Destination) -> Steps[bool]:
     rows = yield q(
         "change_destination",
         changed.namespace,
@@ -112,10 +140,11 @@ def change_destination(q: Queries, changed: Destination) -> Steps[bool]:
     return bool(rows)
 
 
-@operation(single=True)
-def forget_destination(q: Queries, namespace: str, name: str) -> Steps[bool]:
+@operation()
+def forget_destination(q: Queries, forgotten: Destination) -> Steps[bool]:
     """Forget a destination; what is on its way to it is not touched."""
-    rows = yield q("forget_destination", namespace, name)
+    rows = yield q("forget_destination", forgotten.namespace, forgotten.name)
+    yield from limit(q, f"g:{forgotten.line}", None, None, 1.0)
     return bool(rows)
 
 

@@ -20,6 +20,13 @@ SELECT namespace, name, channel, address, rules, condition, standing, secrets, 0
     ON CONFLICT DO NOTHING
 RETURNING name
 
+-- :add_gates
+INSERT INTO durably.gates (name, concurrency, rate, burst, tokens, refilled_at)
+SELECT name, concurrency, rate, burst, burst, (SELECT durably.now())
+  FROM unnest(?1::text[], ?2::int[], ?3::double precision[], ?4::double precision[]) AS g(name, concurrency, rate, burst)
+ ORDER BY name
+    ON CONFLICT DO NOTHING
+
 -- :change_destination
 UPDATE durably.destinations
    SET channel = ?4::text, address = ?5::text, rules = ?6::text, condition = ?7::text, standing = ?8::text,

@@ -17,6 +17,10 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, :now, :now)
     ON CONFLICT DO NOTHING
 RETURNING name
 
+-- :add_gates
+INSERT INTO durably_gates (name, concurrency, rate, burst, tokens, refilled_at) VALUES (?1, ?2, ?3, ?4, ?4, :now)
+    ON CONFLICT DO NOTHING
+
 -- :change_destination
 UPDATE durably_destinations
    SET channel = ?4, address = ?5, rules = ?6, condition = ?7, standing = ?8, secrets = ?9, version = version + 1,

@@ -12,6 +12,7 @@ from durably.stores.operations.deliver import (
     FIRST,
     add_destinations,
     change_destination,
+    change_rules,
     deliveries_of,
     destinations,
     forget_destination,
@@ -21,6 +22,7 @@ from durably.stores.operations.deliver import (
     prune_messages,
     publish,
 )
+from durably.stores.operations.read import gates
 from durably.stores.operations.sweep import prune
 from durably.testing.world import World
 
@@ -39,6 +41,10 @@ def sent(world: World, message: Message, name: str) -> str:
     """Publish to this peer; the task that brings it there."""
     [(_, task)] = world.run(publish(message, [a_peer(name)], lambda destination: world.draft(key=destination.name)))
     return task
+
+
+def limits(world: World) -> dict[str, tuple[int | None, float | None, float]]:
+    return {gate.name: (gate.concurrency, gate.rate, gate.burst) for gate in world.run(gates())}
 
 
 class Delivering:
@@ -67,8 +73,23 @@ class Delivering:
         assert [one.name for one in world.run(list_destinations("default", "", None, 2))] == ["a", "b"]
         assert [one.name for one in world.run(list_destinations("default", "a", None, 9))] == ["b", "c"]
         assert [one.name for one in world.run(list_destinations("default", "", "gone", 9))] == ["b"]
-        assert world.run(forget_destination("default", "a"))
-        assert not world.run(forget_destination("default", "a"))
+        assert world.run(forget_destination(a_peer("a")))
+        assert not world.run(forget_destination(a_peer("a")))
+
+    def test_a_destination_that_needs_no_order_comes_changes_and_goes_with_its_limit(self, world: World) -> None:
+        rules = Rules(order="unordered", concurrency=3, rate=2.5)
+        hasty = msgspec.structs.replace(a_peer("b"), rules=rules)
+        world.run(add_destinations([a_peer("a"), hasty]))
+        assert limits(world) == {"g:to b": (3, 2.5, 2.5)}
+
+        found = world.run(destinations("default", ["b"]))["b"]
+        slower = msgspec.structs.replace(found, rules=Rules(order="unordered", concurrency=1))
+        assert world.run(change_rules(slower))
+        assert not world.run(change_rules(found)), "somebody has changed it"
+        assert limits(world) == {"g:to b": (1, None, 1.0)}
+
+        assert world.run(forget_destination(slower))
+        assert limits(world) == {}
 
     def test_a_publication_is_whole_and_sent_again_changes_nothing(self, world: World) -> None:
         message = a_message(world)

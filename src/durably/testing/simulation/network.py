@@ -110,6 +110,7 @@ BESIDE = frozenset(
     {
         "add_deliveries",
         "add_destinations",
+        "add_gates",
         "add_message",
         "beat",
         "change_destination",
