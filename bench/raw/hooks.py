@@ -11,7 +11,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from bench.protocol import handler, say, serve, wait_for_the_start
 
-CONCURRENCY = 100
+CONCURRENCY = 500
 PAYLOAD = "x" * 200
 REQUEST = re.compile(rb"POST /(\w+)/(\d+) .*?content-length: (\d+)\r\n(?:.*?\r\n)?\r\n", re.IGNORECASE | re.DOTALL)
 NUMBER = re.compile(rb'"number":\s*(\d+)')
