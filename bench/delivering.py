@@ -30,7 +30,7 @@ class Post(NamedTuple):
     """So many of the addresses, the last ones, belong to somebody who answers."""
 
     @property
-    def count(self) -> int:
+    def deliverable(self) -> int:
         return self.messages * self.living
 
 
@@ -51,14 +51,14 @@ def _delivered(entry: Entry, place: Place, post: Post, marks: Marks) -> Drained:
         program.expect("ready")
         crew = Crew([program], marks, place.server)
         crew.go()
-        found = crew.watch(everyone, post.count)
+        found = crew.watch(everyone, post.deliverable)
         crew.leave()
         ran = marks.ran(everyone)
     insist(ran._replace(never=ran.never[post.messages * (PEERS - post.living) :]))
     if entry.kind == "ours":
         done = told(entry.contender, "counts", "counts", url=place.url).get("done", 0)
-        if done != post.count:
-            raise Failed(f"the store says that {done:,} were delivered, and {post.count:,} arrived")
+        if done != post.deliverable:
+            raise Failed(f"the store says that {done:,} were delivered, and {post.deliverable:,} arrived")
     return found
 
 

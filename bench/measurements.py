@@ -275,7 +275,7 @@ def deliveries(order: str, dead: int = 0) -> Measure:
     """Webhooks to a thousand peers, some of whom do not answer."""
 
     def measure(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
-        return _values(hooks(stage, entry, max(3, sizes.tasks // 5000), order, dead))
+        return _values(hooks(stage, entry, max(3, sizes.tasks // 2500), order, dead))
 
     return measure
 

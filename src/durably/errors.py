@@ -81,6 +81,9 @@ class SessionLost(DurablyError):
 class Instruction(Exception):
     """What a handler raises to decide for itself what happens to its task."""
 
+    traced = True
+    """Whether it matters where it was raised: then its traceback is kept with the attempt."""
+
 
 class Permanent(Instruction):
     """Trying again cannot help: make it a dead letter at once, with this reason."""

@@ -1,4 +1,4 @@
-"""Limits to how long an attempt may take, and when it lends its slot. One timer serves all: they cost next to nothing."""
+"""Limits to how long an attempt may take. One timer serves all of them, so that one more costs next to nothing."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Limit(Alarm):
 
     __slots__ = ("_before", "_overdue", "_running")
 
-    def __init__(self, deadlines: Deadlines[Alarm], seconds: float) -> None:
-        running = asyncio.current_task()
+    def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines[Alarm], seconds: float) -> None:
+        running = asyncio.current_task(loop)
         assert running is not None
         self._running = running
         self._before = running.cancelling()
@@ -55,13 +55,13 @@ class Alarms:
     def __init__(self) -> None:
         self._deadlines = PerLoop(_deadlines)
 
-    def limit(self, seconds: float) -> Limit:
+    def limit(self, loop: asyncio.AbstractEventLoop, seconds: float) -> Limit:
         """Cancel what runs here in so many seconds."""
-        return Limit(self._deadlines.here(), seconds)
+        return Limit(loop, self._deadlines.of(loop), seconds)
 
-    def after(self, seconds: float, ring: Callable[[], None]) -> Alarm:
+    def after(self, loop: asyncio.AbstractEventLoop, seconds: float, ring: Callable[[], None]) -> Alarm:
         """Do something in so many seconds."""
-        return Alarm(self._deadlines.here(), seconds, ring)
+        return Alarm(self._deadlines.of(loop), seconds, ring)
 
 
 def _deadlines(loop: asyncio.AbstractEventLoop) -> Deadlines[Alarm]:

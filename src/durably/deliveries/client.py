@@ -91,15 +91,15 @@ class Client:
 
         A connection that was kept may have ended meanwhile: then the request is made once more, on a new one.
         """
-        time = asyncio.get_running_loop().time
-        until = time() + seconds
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
         way = _Body(body, self._used)
         try:
             target = self.guard.target(url)
-            reply = await self._ask(target, headers, way, seconds, fresh=False)
+            reply = await self._ask(loop, target, headers, way, seconds, fresh=False)
             if (reply is None and way.reused) or (reply is not None and reply.status == 421):
                 way = _Body(body, self._used)
-                reply = await self._ask(target, headers, way, max(until - time(), 0.0), fresh=True)
+                reply = await self._ask(loop, target, headers, way, max(until - loop.time(), 0.0), fresh=True)
             return reply or _silence(way)
         except TimeoutError:
             return _overdue(way, seconds)
@@ -111,11 +111,18 @@ class Client:
             return Outcome(kind=Kind.PERMANENT, reason=str(error))
 
     async def _ask(
-        self, target: Target, headers: Mapping[str, str], body: _Body, seconds: float, *, fresh: bool
+        self,
+        loop: asyncio.AbstractEventLoop,
+        target: Target,
+        headers: Mapping[str, str],
+        body: _Body,
+        seconds: float,
+        *,
+        fresh: bool,
     ) -> Reply | None:
         """The answer; None if the connection ended without one."""
-        session, response = self._session(fresh), None
-        limit = self._alarms.limit(seconds)
+        session, response = self._session(loop, fresh), None
+        limit = self._alarms.limit(loop, seconds)
         read = bytearray()
         try:
             response = await session.post(
@@ -137,8 +144,8 @@ class Client:
                 response.close() if not response.content.at_eof() else response.release()
         return Reply(response.status, _headers(response), bytes(read))
 
-    def _session(self, fresh: bool) -> ClientSession:
-        kept = self._sessions.here()
+    def _session(self, loop: asyncio.AbstractEventLoop, fresh: bool) -> ClientSession:
+        kept = self._sessions.of(loop)
         if fresh not in kept:
             lifetime: dict[str, Any] = {"force_close": True} if fresh else {"keepalive_timeout": IDLE}
             connector = TCPConnector(

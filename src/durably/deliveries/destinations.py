@@ -117,9 +117,7 @@ def rules_with(base: Rules, options: RuleOptions) -> Rules:
 class Destinations(Operator):
     """Peers, and how they are delivered to."""
 
-    def __init__(
-        self, engine: Engine, namespace: str, vault: Vault, check: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, engine: Engine, namespace: str, vault: Vault, check: Callable[[str, str], None]) -> None:
         super().__init__(engine, namespace)
         self._vault = vault
         self._check = check
@@ -331,13 +329,13 @@ class Destinations(Operator):
         self,
         name: str,
         change: Callable[[Destination], Destination],
-        write: Callable[[Destination], Operation[bool]] = change_destination,
+        write: Callable[[Destination], Operation[builtins.set[tuple[str, str]]]] = change_destination,
     ) -> Plan[Destination]:
         """Change it as it is now, however often others do the same."""
         for _ in range(ROUNDS):
             destination = yield from self._found(name)
             changed = change(destination)
-            written: bool = yield write(changed)
+            written: builtins.set[tuple[str, str]] = yield write(changed)
             if written:
                 return changed
         raise Conflict(f"the destination {name!r} changes all the time: try again")

@@ -18,6 +18,7 @@ from durably.core.delivery import Again, Dead, Destination, Done, Kind, Message,
 from durably.core.moment import SECOND, micros
 from durably.core.retry import MAX_ATTEMPTS, Retry
 from durably.core.task import clean
+from durably.deliveries.acquaintance import Acquaintances
 from durably.deliveries.alarms import Alarms
 from durably.deliveries.channel import Channel, Delivery
 from durably.deliveries.register import STORE_AWAY, Register
@@ -35,6 +36,8 @@ SLOW = 0.5
 """Seconds after which an attempt that waits for its peer keeps no other one waiting."""
 SUSPECTS = 20
 """So many attempts at once go to peers that failed the last time: the others keep their pace, however many are dead."""
+PROVING = 1.0
+"""Seconds, about, until another try to send more to a peer that has not answered yet."""
 PATIENCE = 3.0
 """Seconds, about, until another try to get one of these places."""
 NOT_TWICE = 1.0
@@ -84,6 +87,7 @@ class Dispatcher:
         self._chance = chance or random.Random()
         self._suspects = 0
         self._alarms = Alarms()
+        self._peers = Acquaintances()
 
     async def deliver(self, message: str, destination: str) -> Delivered:
         """One attempt."""
@@ -91,7 +95,8 @@ class Dispatcher:
         if task.id in left_out.get():
             raise Snooze(NOT_TWICE, "it was tried a moment ago")
         try:
-            loaded = await self._register.look_up(self._namespace, destination, message)
+            loop = asyncio.get_running_loop()
+            loaded = await self._register.look_up(loop, self._namespace, destination, message)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         if loaded.destination is None:
@@ -103,7 +108,7 @@ class Dispatcher:
             raise Snooze(PATIENCE * (1 + self._chance.random()), "other peers that failed are tried first")
         self._suspects += suspect
         try:
-            return await self._delivered(loaded.destination, loaded.message, loaded.now, task)
+            return await self._delivered(loop, loaded.destination, loaded.message, loaded.now, task)
         except Instruction:
             raise
         except Exception as error:
@@ -112,7 +117,9 @@ class Dispatcher:
         finally:
             self._suspects -= suspect
 
-    async def _delivered(self, destination: Destination, message: Message, at: int, task: Context) -> Delivered:
+    async def _delivered(
+        self, loop: asyncio.AbstractEventLoop, destination: Destination, message: Message, at: int, task: Context
+    ) -> Delivered:
         """One attempt, as far as the rules of the destination allow it at this moment."""
         channel = self._channels.get(destination.channel)
         if channel is None:
@@ -123,8 +130,17 @@ class Dispatcher:
             destination = await self._register.admitted(destination, task.id, at)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
-        doubtful = _is_doubtful(task)
-        outcome = await self._attempt(channel, destination, message, task, doubtful)
+        if not self._peers.may_begin(destination.name, began):
+            wait = PROVING * (1 + self._chance.random())
+            await self._register.hold(destination, wait)
+            raise Snooze(wait, "the peer has not answered the first messages yet")
+        doubtful, outcome = _is_doubtful(task), None
+        self._peers.begin(destination.name)
+        try:
+            outcome = await self._attempt(loop, channel, destination, message, task, doubtful)
+        finally:
+            answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
+            self._peers.end(destination.name, monotonic(), answered=answered)
         now = at + micros(monotonic() - began)
         verdict = await self._register.settled(destination, outcome, task.spent, now, self._chance.random())
         doubtful_now = doubtful or outcome.kind is Kind.UNKNOWN
@@ -134,18 +150,24 @@ class Dispatcher:
             case Again(seconds, reason, True) if not forced.get():
                 if doubtful_now and not doubtful:
                     await _remember(task, Memory(possible_duplicate=True))
-                raise RetryAfter(seconds, reason)
+                raise _told(RetryAfter(seconds, reason))
             case Dead(reason) if not (forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
                 if doubtful_now:
                     await _remember(task, Memory(possible_duplicate=True))
-                raise Permanent(reason.removeprefix("permanent: "))
+                raise _told(Permanent(reason.removeprefix("permanent: ")))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.
                 await _remember(task, Memory(doubtful_now, verdict.reason))
                 raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
 
     async def _attempt(
-        self, channel: Channel, destination: Destination, message: Message, task: Context, doubtful: bool
+        self,
+        loop: asyncio.AbstractEventLoop,
+        channel: Channel,
+        destination: Destination,
+        message: Message,
+        task: Context,
+        doubtful: bool,
     ) -> Outcome:
         """What the channel says; whatever else it does is an outcome too."""
         try:
@@ -160,8 +182,8 @@ class Dispatcher:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
         now = self._engine.clock.now() / SECOND
         delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now)
-        limit = self._alarms.limit(destination.rules.timeout + LENIENCY)
-        slow = self._alarms.after(SLOW, task.lend)
+        limit = self._alarms.limit(loop, destination.rules.timeout + LENIENCY)
+        slow = self._alarms.after(loop, SLOW, task.lend)
         try:
             if doubtful and await _was_taken(channel, delivery):
                 return Outcome(kind=Kind.OK, reason="an earlier attempt had reached the peer")
@@ -185,6 +207,12 @@ class Dispatcher:
                 reason=f"the channel {destination.channel!r} answered {brief(outcome)} instead of an Outcome",
             )
         return msgspec.structs.replace(outcome, reason=clean(outcome.reason, 500), body=clean(outcome.body, 2000))
+
+
+def _told(instruction: Instruction) -> Instruction:
+    """What the peer said is all there is to know: where it is raised here tells nobody anything."""
+    instruction.traced = False
+    return instruction
 
 
 async def _remember(task: Context, memory: Memory) -> None:

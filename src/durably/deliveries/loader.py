@@ -30,8 +30,9 @@ class Loaded:
 class Loader:
     """Reads for one event loop. A message never changes, and is read once for many; a destination is always read."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
+        self._loop = loop
         self._waiting: list[tuple[Place, str | None, asyncio.Future[Loaded]]] = []
         self._messages: OrderedDict[str, Message] = OrderedDict()
         self._size = 0
@@ -39,10 +40,10 @@ class Loader:
 
     async def load(self, place: Place, message: str | None = None) -> Loaded:
         """The destination as it is now, and the message, if one is wanted."""
-        future: asyncio.Future[Loaded] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Loaded] = self._loop.create_future()
         self._waiting.append((place, message, future))
         if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read_all(), name="durably-loader")
+            self._reading = self._loop.create_task(self._read_all(), name="durably-loader")
         return await future
 
     async def _read_all(self) -> None:

@@ -19,9 +19,8 @@ class PerLoop(Generic[T]):
         self._last: ref[asyncio.AbstractEventLoop] | None = None
         self._at_hand: T | None = None
 
-    def here(self) -> T:
-        """That of the running event loop."""
-        loop = asyncio.get_running_loop()
+    def of(self, loop: asyncio.AbstractEventLoop) -> T:
+        """That of the running event loop, which costs a system call to ask for: whoever knows it passes it on."""
         if self._last is not None and self._last() is loop and self._at_hand is not None:
             return self._at_hand
         found = self._made.get(loop)

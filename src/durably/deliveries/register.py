@@ -5,6 +5,7 @@ Nothing that goes wrong here changes what became of a message: a condition that 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -25,12 +26,14 @@ from durably.core.delivery import (
 )
 from durably.core.moment import SECOND, micros
 from durably.core.task import full_queue
+from durably.deliveries.lessons import Lesson, Lessons, learned
 from durably.deliveries.loader import Loaded, Loader
 from durably.deliveries.perloop import PerLoop
+from durably.deliveries.writer import Writer
 from durably.errors import DurablyError, Permanent, Snooze
 from durably.observe.events import Event
 from durably.observe.events import Kind as EventKind
-from durably.stores.operations.deliver import change_destination, hold_line, release_line
+from durably.stores.operations.deliver import hold_line, release_line
 
 log = logging.getLogger("durably.deliveries")
 
@@ -53,11 +56,19 @@ class Register:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._store = engine.store
-        self._loaders = PerLoop(lambda _: Loader(engine.store))
+        self._loaders = PerLoop(lambda loop: Loader(engine.store, loop))
+        self._writers = PerLoop(lambda loop: Writer(engine.store, loop))
+        self._lessons = PerLoop(lambda _: Lessons(self._learn))
 
-    async def look_up(self, namespace: str, name: str, message: str | None = None) -> Loaded:
+    async def look_up(
+        self, loop: asyncio.AbstractEventLoop, namespace: str, name: str, message: str | None = None
+    ) -> Loaded:
         """The destination as it is now, and the message."""
-        return await self._loaders.here().load((namespace, name), message)
+        return await self._loaders.of(loop).load((namespace, name), message)
+
+    async def _read_again(self, destination: Destination) -> Destination | None:
+        loop = asyncio.get_running_loop()
+        return (await self.look_up(loop, destination.namespace, destination.name)).destination
 
     async def admitted(self, destination: Destination, task: str, now: int) -> Destination:
         """The destination, once the rules let this delivery pass; else the task learns why it must wait."""
@@ -69,12 +80,12 @@ class Register:
                     written = await self._written(destination, condition)
                     if written is not None:
                         return written
-                    again = await self.look_up(destination.namespace, destination.name)
-                    if again.destination is None:
+                    again = await self._read_again(destination)
+                    if again is None:
                         raise Permanent(f"the destination {destination.name!r} is not known any more")
-                    destination = again.destination
+                    destination = again
                 case Wait(seconds, reason):
-                    await self._hold(destination, seconds)
+                    await self.hold(destination, seconds)
                     raise Snooze(seconds, reason)
                 case Dead(reason):
                     raise Permanent(reason)
@@ -84,31 +95,32 @@ class Register:
         """What becomes of the message; and how the destination stands after this is written, if that has changed."""
         verdict, condition = settle(destination.rules, destination.condition, outcome, spent, now, chance)
         try:
-            await self._learn(destination, condition, outcome, spent, now, chance)
+            if condition != destination.condition:
+                lessons = self._lessons.of(asyncio.get_running_loop())
+                await lessons.learn(Lesson(destination, outcome, spent, now, chance))
         except DurablyError as error:
             log.warning("what was learned about %s could not be written: %s", destination.name, error)
         return verdict
 
-    async def _learn(
-        self, destination: Destination, condition: Condition, outcome: Outcome, spent: int, now: int, chance: float
-    ) -> None:
+    async def _learn(self, lessons: list[Lesson]) -> None:
+        destination = max((one.destination for one in lessons), key=lambda one: one.version)
         for _ in range(ROUNDS):
+            condition = learned(destination, lessons)
             if condition == destination.condition:
                 return
             written = await self._written(destination, condition)
             if written is not None:
-                await self._follow(destination, written, now)
+                await self._follow(destination, written, max(one.now for one in lessons))
                 return
-            again = (await self.look_up(destination.namespace, destination.name)).destination
+            again = await self._read_again(destination)
             if again is None:
                 return
             destination = again
-            _, condition = settle(destination.rules, destination.condition, outcome, spent, now, chance)
 
     async def _follow(self, before: Destination, after: Destination, now: int) -> None:
         """Hold the others back, or let them go; and tell."""
         if after.condition.until > now:
-            await self._hold(after, (after.condition.until - now) / SECOND)
+            await self.hold(after, (after.condition.until - now) / SECOND)
         elif before.condition.until or before.condition.breaker != "closed":
             await self._release(after)
         if before.condition.standing is not after.condition.standing:
@@ -117,11 +129,12 @@ class Register:
 
     async def _written(self, destination: Destination, condition: Condition) -> Destination | None:
         changed = msgspec.structs.replace(destination, condition=condition)
-        if await self._store.arun(change_destination(changed)):
+        if await self._writers.of(asyncio.get_running_loop()).write(changed):
             return msgspec.structs.replace(changed, version=changed.version + 1)
         return None
 
-    async def _hold(self, destination: Destination, seconds: float) -> None:
+    async def hold(self, destination: Destination, seconds: float) -> None:
+        """Let those that need no order wait for so long."""
         if destination.rules.order == "unordered":
             await self._store.arun(hold_line(*_line(destination), micros(seconds)))
 

@@ -20,7 +20,7 @@ from durably.core.codec import encode
 from durably.core.moment import micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
 from durably.core.task import Failure, Options, Task, unpack_options
-from durably.errors import Discard, Permanent, RetryAfter, Snooze
+from durably.errors import Discard, Instruction, Permanent, RetryAfter, Snooze
 from durably.observe.events import Kind
 from durably.worker.context import Context, enter
 from durably.worker.report import Completion, Report
@@ -114,6 +114,8 @@ class Executor:
         """The handler raised: what it asked for, or a failure."""
         task = attempt.task
         error.__traceback__ = _from_handler(error.__traceback__)
+        if isinstance(error, Instruction) and not error.traced:
+            error.__traceback__ = error.__context__ = error.__cause__ = None
         try:
             match error:
                 case Snooze():

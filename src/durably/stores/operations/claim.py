@@ -88,14 +88,13 @@ def claim(
         keys_ready = gates_ready = True
     lanes = _lanes(queues, settings)
     groups: list[tuple[str, str, bool]] = []
-    if gates_ready:
-        groups = [
-            (queue, gate, bool(is_line)) for queue, gate, is_line in (yield q("ready_gates", list(queues), GATE_BATCH))
-        ]
-        groups = [(queue, gate, is_line) for queue, gate, is_line in groups if queue in lanes]
+    if gates_ready and lanes:
+        rows = yield q("ready_gates", list(lanes), GATE_BATCH)
+        groups = [(queue, gate, bool(is_line)) for queue, gate, is_line in rows]
     names = {f"q:{lane.queue}" for lane in lanes.values() if lane.limited} | {f"g:{gate}" for _, gate, _ in groups}
     keeper = yield from lock_gates(q, sorted(names), now, room)
-    desk = Desk(session, lanes, groups, keeper, alone, bool(alone_waiting), now, ahead)
+    crowded = len(groups) == GATE_BATCH
+    desk = Desk(session, lanes, groups, keeper, alone, bool(alone_waiting), now, ahead, crowded)
     taken: list[Task] = []
     moved: dict[Range, int] = {}
     # What was counted may not be there for the taking; then the room that is left goes to whoever can use it.

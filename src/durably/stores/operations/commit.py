@@ -117,7 +117,7 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
     if keyed:
         went = yield from give_back_keys(q, [change for change in landed if through_key(change.task)], held, onward)
     yield from _follow(q, landed)
-    if gates and landed:
+    if gates is not None and landed:
         yield from _give_back_permits(q, landed, gates)
     return Committed((yield from _verdicts(q, changes, applied)), went)
 
@@ -233,20 +233,20 @@ def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
         yield q("notify", woken)
 
 
-def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str]]:
-    """Lock the gates whose permits may come back, so that a claim cannot count them in the same moment."""
+def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str] | None]:
+    """Lock the gates whose permits may come back, so that no claim counts them in the same moment; None if none may.
+
+    A limit that was lifted meanwhile has no gate any more, but its permits are still there.
+    """
     limited = [
         c.task.id
         for c in changes
         if (c.task.limited or c.task.gate is not None) and c.task.state == State.LEASED and c.state != State.LEASED
     ]
     if not limited:
-        return []
-    rows = yield q("gates_of", limited)
-    names = sorted(gate for (gate,) in rows)
-    if names:
-        yield q("wait_gates", names)
-    return names
+        return None
+    rows = yield q("wait_gates", limited)
+    return [name for (name,) in rows]
 
 
 def _give_back_permits(q: Queries, changes: Sequence[Change], gates: list[str]) -> Steps[None]:

@@ -110,34 +110,39 @@ def _limit(q: Queries, new: Sequence[Destination]) -> Steps[None]:
 
 
 @operation(single=True)
-def change_destination(q: Queries, changed: Destination) -> Steps[bool]:
-    """Write a destination as it is now; False if somebody else has changed it since it was read."""
+def change_destinations(q: Queries, changed: Sequence[Destination]) -> Steps[set[tuple[str, str]]]:
+    """Write destinations, none of them twice; answers with those that nobody else has changed since they were read."""
     return (yield from _change(q, changed))
 
 
+def change_destination(changed: Destination) -> Operation[set[tuple[str, str]]]:
+    """Write a destination as it is now, unless somebody else has changed it since it was read."""
+    return change_destinations([changed])
+
+
 @operation()
-def change_rules(q: Queries, changed: Destination) -> Steps[bool]:
+def change_rules(q: Queries, changed: Destination) -> Steps[set[tuple[str, str]]]:
     """The same, and what it is limited to."""
-    written = yield from _change(q, changed)
+    written = yield from _change(q, [changed])
     if written:
         yield from limit(q, f"g:{changed.line}", *changed.limit)
     return written
 
 
-def _change(q: Queries, changed: Destination) -> Steps[bool]:
-    rows = yield q(
-        "change_destination",
-        changed.namespace,
-        changed.name,
-        changed.version,
-        changed.channel,
-        changed.address,
-        _encode(changed.rules).decode(),
-        _encode(changed.condition).decode(),
-        str(changed.condition.standing),
-        changed.secrets,
+def _change(q: Queries, changed: Sequence[Destination]) -> Steps[set[tuple[str, str]]]:
+    rows = yield q.each(
+        "change_destinations",
+        [d.namespace for d in changed],
+        [d.name for d in changed],
+        [d.version for d in changed],
+        [d.channel for d in changed],
+        [d.address for d in changed],
+        [_encode(d.rules).decode() for d in changed],
+        [_encode(d.condition).decode() for d in changed],
+        [str(d.condition.standing) for d in changed],
+        [d.secrets for d in changed],
     )
-    return bool(rows)
+    return {(namespace, name) for namespace, name in rows}
 
 
 @operation()

@@ -37,6 +37,8 @@ class Desk(msgspec.Struct, frozen=True, gc=False):
     now: int
     ahead: int = 1
     """How many tasks of a key are taken at once."""
+    crowded: bool = False
+    """Whether there may be more limit groups than it looks at."""
     behind: Behind = msgspec.field(default_factory=dict)
     """The followers of the heads that were taken."""
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from durably.core.moment import FOREVER, SECOND
 from durably.core.task import Task, restore
 from durably.stores.operations.desk import Desk, Line
-from durably.stores.operations.gatekeeper import Gatekeeper
 from durably.stores.statement import Queries, Steps
 
 
@@ -23,7 +22,7 @@ class Head(NamedTuple):
 
 def line_heads(q: Queries, desk: Desk, lines: Sequence[Line], room: int) -> Steps[list[Head]]:
     """The tasks that are next in these lines, by priority and age: an equal part of the room from each."""
-    part = max(room // max(len(lines), 1), 1)
+    part = max(-(-room // max(len(lines), 1)), 1)
     parts = {line: min(part, _left(desk, line, room)) for line in lines}
     parts = {line: count for line, count in parts.items() if count > 0}
     if not parts:
@@ -51,7 +50,7 @@ def claim_lines(q: Queries, desk: Desk, heads: Sequence[Head], room: int) -> Ste
         hungry = [line for line in hungry if line not in shares or served[line] == shares[line]]
         heads = (yield from line_heads(q, desk, hungry, room - len(taken))) if room > len(taken) else []
     if lines:
-        yield from _settle(q, lines, desk.keeper, late)
+        yield from _settle(q, desk, lines, late)
     return taken
 
 
@@ -86,8 +85,12 @@ def _columns(desk: Desk, shares: dict[Line, int]) -> tuple[list[Any], ...]:
     )
 
 
-def _settle(q: Queries, lines: list[Line], keeper: Gatekeeper, late: set[Line]) -> Steps[None]:
-    """A line with nobody left goes; one whose gate is shut, or that came too late for a draining queue, can wait."""
+def _settle(q: Queries, desk: Desk, lines: list[Line], late: set[Line]) -> Steps[None]:
+    """A line with nobody left goes; one whose gate is shut, or that came too late for a draining queue, can wait.
+
+    If there may be more lines than a claim looks at, those that it has looked at stand behind the others.
+    """
+    keeper = desk.keeper
     queues, gates = [queue for queue, _ in lines], [gate for _, gate in lines]
     yield q("lock_lines", queues, gates)
     left = {(queue, gate) for queue, gate in (yield q("lines_left", queues, gates))}
@@ -99,5 +102,8 @@ def _settle(q: Queries, lines: list[Line], keeper: Gatekeeper, late: set[Line]) 
         for queue, gate in lines
         if (queue, gate) in left and ((queue, gate) in late or keeper.left(f"g:{gate}", 1) < 1)
     ]
+    if desk.crowded:
+        waiting = {(queue, gate) for queue, gate, _ in waits}
+        waits += [(queue, gate, 0) for queue, gate in lines if (queue, gate) in left - waiting]
     if waits:
         yield q.each("wait_lines", *(list(column) for column in zip(*waits, strict=True)))

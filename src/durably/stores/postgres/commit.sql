@@ -123,11 +123,11 @@ UPDATE durably.unique_keys u
 -- :clear_permits
 DELETE FROM durably.permits WHERE task = ANY(?1::text[]::uuid[]) RETURNING gate
 
--- :gates_of
-SELECT DISTINCT gate FROM durably.permits WHERE task = ANY(?1::text[]::uuid[])
-
 -- :wait_gates
-SELECT name FROM durably.gates WHERE name = ANY(?1::text[]) ORDER BY name FOR UPDATE
+-- Lock the gates that these tasks have permits of.
+SELECT name FROM durably.gates
+ WHERE name = ANY(ARRAY(SELECT DISTINCT gate FROM durably.permits WHERE task = ANY(?1::text[]::uuid[])))
+ ORDER BY name FOR UPDATE
 
 -- :wake_gates
 -- A permit came back: whoever waits for its group may ask again.

@@ -27,12 +27,23 @@ SELECT name, concurrency, rate, burst, burst, (SELECT durably.now())
  ORDER BY name
     ON CONFLICT DO NOTHING
 
--- :change_destination
-UPDATE durably.destinations
-   SET channel = ?4::text, address = ?5::text, rules = ?6::text, condition = ?7::text, standing = ?8::text,
-       secrets = ?9::bytea, version = version + 1, updated_at = (SELECT durably.now())
- WHERE namespace = ?1::text AND name = ?2::text AND version = ?3::bigint
-RETURNING name
+-- :change_destinations
+-- Only those that nobody has changed since they were read; locked in one order, so that two who do this only wait.
+WITH changed AS MATERIALIZED (
+    SELECT d.ctid AS row, c.*
+      FROM (SELECT * FROM unnest(?1::text[], ?2::text[], ?3::bigint[], ?4::text[], ?5::text[], ?6::text[], ?7::text[],
+                                 ?8::text[], ?9::bytea[])
+                       AS c(namespace, name, version, channel, address, rules, condition, standing, secrets)
+             ORDER BY namespace, name) c
+     CROSS JOIN LATERAL (SELECT ctid FROM durably.destinations
+                          WHERE namespace = c.namespace AND name = c.name AND version = c.version FOR UPDATE) d
+)
+UPDATE durably.destinations d
+   SET channel = c.channel, address = c.address, rules = c.rules, condition = c.condition, standing = c.standing,
+       secrets = c.secrets, version = d.version + 1, updated_at = (SELECT durably.now())
+  FROM changed c
+ WHERE d.ctid = c.row
+RETURNING d.namespace, d.name
 
 -- :forget_destination
 DELETE FROM durably.destinations WHERE namespace = ?1::text AND name = ?2::text RETURNING name

@@ -62,11 +62,10 @@ UPDATE durably_unique_keys SET state = ?2, result = ?3 WHERE task = ?1
 -- :clear_permits
 DELETE FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1)) RETURNING gate
 
--- :gates_of
-SELECT DISTINCT gate FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1))
-
 -- :wait_gates
-SELECT name FROM durably_gates WHERE name IN (SELECT value FROM json_each(?1))
+SELECT name FROM durably_gates
+ WHERE name IN (SELECT gate FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1)))
+ ORDER BY name
 
 -- :wake_gates
 UPDATE durably_lines SET ready_at = :now

@@ -21,12 +21,12 @@ RETURNING name
 INSERT INTO durably_gates (name, concurrency, rate, burst, tokens, refilled_at) VALUES (?1, ?2, ?3, ?4, ?4, :now)
     ON CONFLICT DO NOTHING
 
--- :change_destination
+-- :change_destinations
 UPDATE durably_destinations
    SET channel = ?4, address = ?5, rules = ?6, condition = ?7, standing = ?8, secrets = ?9, version = version + 1,
        updated_at = :now
  WHERE namespace = ?1 AND name = ?2 AND version = ?3
-RETURNING name
+RETURNING namespace, name
 
 -- :forget_destination
 DELETE FROM durably_destinations WHERE namespace = ?1 AND name = ?2 RETURNING name

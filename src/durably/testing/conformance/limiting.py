@@ -6,7 +6,7 @@ import msgspec
 
 from durably.core import lifecycle
 from durably.core.change import Stale
-from durably.stores.operations.claim import next_due
+from durably.stores.operations.claim import GATE_BATCH, next_due
 from durably.stores.operations.control import set_limit, set_queue
 from durably.testing.world import World
 
@@ -72,6 +72,33 @@ class Limiting:
 
         assert others <= claimed
         assert len(claimed) == 11
+
+    def test_every_group_gets_its_turn_however_many_others_always_have_work(self, world: World) -> None:
+        for index in range(GATE_BATCH):
+            world.add(gate=f"busy {index}")
+            world.add(gate=f"busy {index}")
+        world.advance(1)
+        late = world.add(gate="late")
+        world.advance(1)
+        session = world.session()
+        seen: set[str] = set()
+        for _ in range(2):
+            held = world.claim(session, room=GATE_BATCH)
+            seen.update(task.id for task in held)
+            for task in held:
+                world.add(gate=task.gate)
+            world.finish(*held)
+
+        assert late in seen
+
+    def test_a_queue_that_is_paused_hides_no_group_of_another(self, world: World) -> None:
+        for index in range(GATE_BATCH):
+            world.add(gate=f"paused {index}", queue="a")
+        world.advance(1)
+        other = world.add(gate="other", queue="b")
+        world.run(set_queue("a", "paused"))
+
+        assert [task.id for task in world.claim(world.session(), queues=("a", "b"))] == [other]
 
     def test_a_group_without_a_limit_is_not_limited(self, world: World) -> None:
         for _ in range(10):

@@ -113,7 +113,7 @@ BESIDE = frozenset(
         "add_gates",
         "add_message",
         "beat",
-        "change_destination",
+        "change_destinations",
         "describe_session",
         "drop_revived",
         "ensure_keys",

@@ -1,0 +1,45 @@
+"""Peers that have answered lately, and those of whom nobody knows yet whether they will.
+
+Whoever has not answered gets only a few messages at once: however many are silent, they cannot take every slot.
+"""
+
+from __future__ import annotations
+
+TRIAL = 2
+"""Messages under way at once to a peer that has not answered lately."""
+LATELY = 60.0
+"""Seconds for which an answer counts."""
+MANY = 10_000
+
+
+class _Peer:
+    __slots__ = ("answered", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.answered = float("-inf")
+
+
+class Acquaintances:
+    """What this process knows about its peers."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, _Peer] = {}
+
+    def may_begin(self, name: str, now: float) -> bool:
+        """Whether one more message may be on its way to this peer."""
+        peer = self._peers.get(name)
+        return peer is None or peer.under_way < TRIAL or now - peer.answered < LATELY
+
+    def begin(self, name: str) -> None:
+        """A message is on its way."""
+        if len(self._peers) >= MANY and name not in self._peers:
+            self._peers = {known: peer for known, peer in self._peers.items() if peer.under_way}
+        self._peers.setdefault(name, _Peer()).under_way += 1
+
+    def end(self, name: str, now: float, *, answered: bool) -> None:
+        """It is not any more; the peer may have answered."""
+        peer = self._peers[name]
+        peer.under_way -= 1
+        if answered:
+            peer.answered = now
