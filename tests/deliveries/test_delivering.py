@@ -11,12 +11,16 @@ import pytest
 
 from durably import BadOption, Conflict, Durably, StoreUnavailable, UnknownTask
 from durably.core.delivery import Destination, Kind, Outcome
+from durably.core.lifecycle import lapse
 from durably.deliveries.audience import Peer
 from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries
 from durably.deliveries.dispatch import SUSPECTS
 from durably.deliveries.vault import new_key
+from durably.stores.operations.claim import claim
+from durably.stores.operations.commit import commit
 from durably.stores.operations.deliver import forget_destination
+from durably.stores.operations.sweep import open_session
 
 OK = Outcome(kind=Kind.OK, reason="taken", status=204)
 BROKEN = Outcome(kind=Kind.TRANSIENT, reason="500 Internal Server Error", status=500, breaks=True)
@@ -675,3 +679,37 @@ def test_the_report_marks_what_may_have_arrived(app: Durably, deliveries: Delive
     app.drain()
 
     assert deliveries.report(sent.id)[0].possible_duplicate
+
+
+def test_a_replay_of_what_died_with_its_workers_is_a_possible_duplicate(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a")
+    sent = deliveries.publish("n", 1, "a")
+    handle = app.handle(sent.deliveries["a"])
+    lives = 0
+    while handle.state() != "dead":
+        lives += 1
+        app.store.run(open_session(f"doomed {lives}", 60_000_000, "host", 1, "{}"))
+        for alone in (False, True):
+            held = app.store.run(claim(f"doomed {lives}", ("deliveries",), 1, alone=alone)).tasks
+            app.store.run(commit([lapse(task) for task in held]))
+    assert lives > 1
+    assert post.seen == []
+
+    app.dead.replay()
+    app.drain()
+
+    assert [delivery.possible_duplicate for delivery in post.seen] == [True]
+    assert [one.possible_duplicate for one in deliveries.report(sent.id)] == [True]
+
+
+def test_a_replay_of_what_the_peer_refused_is_none(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a")
+    post.answers["a"] = lambda delivery: Outcome(kind=Kind.PERMANENT, reason="422") if len(post.seen) == 1 else OK
+    deliveries.publish("n", 1, "a")
+    app.drain()
+    app.dead.replay()
+    app.drain()
+
+    assert [delivery.possible_duplicate for delivery in post.seen] == [False, False]

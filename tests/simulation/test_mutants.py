@@ -7,6 +7,7 @@ from itertools import count, islice
 
 import pytest
 
+import tests.simulation.delivery_mutants  # noqa: F401 - it adds to the list
 from durably.testing.simulation import draw, run, run_seed, shrink
 from durably.testing.simulation.__main__ import told
 from tests.simulation.mutants import MUTANTS, Mutant, rewritten

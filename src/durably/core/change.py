@@ -28,6 +28,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     spawned: tuple[Draft, ...] = ()
     keep_for: int | None = None
     started_ago: int = 0
+    details: bytes | None = None
+    """What the attempt leaves behind for the next one; None leaves what was there."""
 
     @property
     def ends(self) -> bool:

@@ -80,7 +80,7 @@ class Client:
 
     def __init__(self, guard: Guard, *, trust: ssl.SSLContext | None = None, user_agent: str = "Durably") -> None:
         self.guard = guard
-        self._trust = trust or _verifying()
+        self._trust = trust
         self._alarms = Alarms()
         self._used: WeakSet[Any] = WeakSet()
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
@@ -149,7 +149,11 @@ class Client:
         if fresh not in kept:
             lifetime: dict[str, Any] = {"force_close": True} if fresh else {"keepalive_timeout": IDLE}
             connector = TCPConnector(
-                resolver=_Guarded(self.guard), ttl_dns_cache=REMEMBERED, limit=0, ssl=self._trust, **lifetime
+                resolver=_Guarded(self.guard),
+                ttl_dns_cache=REMEMBERED,
+                limit=0,
+                ssl=self._trust or _verifying(),
+                **lifetime,
             )
             kept[fresh] = ClientSession(
                 connector=connector,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ParamSpec
@@ -95,6 +96,7 @@ class Deliveries:
         namespace: str,
         *,
         secrets_key: str | Sequence[str] | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         keys = [secrets_key] if isinstance(secrets_key, str) else secrets_key
         self._engine = engine
@@ -102,7 +104,7 @@ class Deliveries:
         self._vault = Vault(keys)
         self.channels: dict[str, Channel] = _usual_channels()
         """How messages get there, by name. It can be changed while workers run."""
-        self.dispatcher = Dispatcher(engine, namespace, self.channels, self._vault)
+        self.dispatcher = Dispatcher(engine, namespace, self.channels, self._vault, chance)
         self.destinations = Destinations(engine, namespace, self._vault, self._check)
 
         engine.leaving.append(self.aclose)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -24,6 +23,7 @@ from durably.deliveries.channel import Channel, Delivery
 from durably.deliveries.register import STORE_AWAY, Register
 from durably.deliveries.vault import Vault
 from durably.errors import DurablyError, Instruction, Permanent, RetryAfter, Snooze
+from durably.stores.operations.read import attempts
 from durably.worker.context import Context, current
 
 log = logging.getLogger("durably.deliveries")
@@ -66,6 +66,9 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     possible_duplicate: bool = False
     reason: str = ""
     """Why it was not charged."""
+
+
+PERHAPS = Memory(possible_duplicate=True)
 
 
 class Dispatcher:
@@ -134,7 +137,7 @@ class Dispatcher:
             wait = PROVING * (1 + self._chance.random())
             await self._register.hold(destination, wait)
             raise Snooze(wait, "the peer has not answered the first messages yet")
-        doubtful, outcome = _is_doubtful(task), None
+        doubtful, outcome = await self._is_doubtful(task), None
         self._peers.begin(destination.name)
         try:
             outcome = await self._attempt(loop, channel, destination, message, task, doubtful)
@@ -148,17 +151,30 @@ class Dispatcher:
             case Done():
                 return Delivered(outcome.status, outcome.body, doubtful)
             case Again(seconds, reason, True) if not forced.get():
-                if doubtful_now and not doubtful:
-                    await _remember(task, Memory(possible_duplicate=True))
+                task.leave(Memory(possible_duplicate=doubtful_now))
                 raise _told(RetryAfter(seconds, reason))
             case Dead(reason) if not (forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
-                if doubtful_now:
-                    await _remember(task, Memory(possible_duplicate=True))
+                task.leave(Memory(possible_duplicate=doubtful_now))
                 raise _told(Permanent(reason.removeprefix("permanent: ")))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.
-                await _remember(task, Memory(doubtful_now, verdict.reason))
+                task.leave(Memory(doubtful_now, verdict.reason))
                 raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
+
+    async def _is_doubtful(self, task: Context) -> bool:
+        """Whether an earlier attempt may have reached the peer: it said so, or died before it could.
+
+        A replay counts crashes anew, but not what they may have left with the peer.
+        """
+        if task.crashes > 0 or remembered(task.details).possible_duplicate:
+            return True
+        if task.attempt == 1 or task.spent > 1:
+            return False
+        try:
+            earlier = await self._engine.store.arun(attempts(task.id))
+        except DurablyError as error:
+            raise Snooze(STORE_AWAY, str(error)) from error
+        return any(one.outcome == "crashed" for one in earlier)
 
     async def _attempt(
         self,
@@ -184,6 +200,8 @@ class Dispatcher:
         delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now)
         limit = self._alarms.limit(loop, destination.rules.timeout + LENIENCY)
         slow = self._alarms.after(loop, SLOW, task.lend)
+        # From now on the peer may have it, whatever interrupts this attempt.
+        task.leave(PERHAPS)
         try:
             if doubtful and await _was_taken(channel, delivery):
                 return Outcome(kind=Kind.OK, reason="an earlier attempt had reached the peer")
@@ -192,8 +210,6 @@ class Dispatcher:
             if limit.was_it():
                 reason = f"the channel {destination.channel!r} did not return"
                 return Outcome(kind=Kind.UNKNOWN, reason=reason, breaks=True)
-            # The worker leaves while the peer may be reading.
-            await asyncio.shield(_remember(task, Memory(possible_duplicate=True)))
             raise
         except Exception as error:
             log.exception("the channel %s failed", destination.channel)
@@ -215,12 +231,6 @@ def _told(instruction: Instruction) -> Instruction:
     return instruction
 
 
-async def _remember(task: Context, memory: Memory) -> None:
-    """Let the next attempt know, and whoever asks meanwhile."""
-    with suppress(DurablyError):
-        await task.asave(memory)
-
-
 def remembered(details: Any) -> Memory:
     """What an attempt has left behind."""
     if details is None:
@@ -229,11 +239,6 @@ def remembered(details: Any) -> Memory:
         return msgspec.convert(details, Memory | None) or Memory()
     except msgspec.ValidationError:
         return Memory()
-
-
-def _is_doubtful(task: Context) -> bool:
-    """Whether an earlier attempt may have reached the peer: it said so, or died before it could."""
-    return task.crashes > 0 or remembered(task.details).possible_duplicate
 
 
 async def _was_taken(channel: Channel, delivery: Delivery) -> bool:

@@ -12,7 +12,7 @@ from durably.deliveries.register import QUEUE
 from durably.stores.operations.claim import claim_of
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import worker_options
-from durably.worker.worker import Worker
+from durably.worker.worker import Surroundings, Worker
 
 MOST = 1000
 """Attempts in one round."""
@@ -21,9 +21,10 @@ MOST = 1000
 class Driver:
     """Makes attempts under a session of its own, as a worker would, but only for the destinations that it is told."""
 
-    def __init__(self, engine: Engine, definition: AnyDefinition) -> None:
+    def __init__(self, engine: Engine, definition: AnyDefinition, surroundings: Surroundings | None = None) -> None:
         self._engine = engine
         self._definition = definition
+        self._surroundings = surroundings
 
     async def round(
         self, destinations: Sequence[Destination], room: int, tried: Collection[str] = (), *, force: bool = False
@@ -37,5 +38,6 @@ class Driver:
         lines = [one.line for one in destinations if one.rules.order != "fifo"]
         lease = 2 * max(one.rules.timeout for one in destinations) + 30.0
         options = worker_options((queue,), concurrency=room, lease=lease)
-        worker = Worker(self._engine, {self._definition.name: self._definition}, options)
+        known = {self._definition.name: self._definition}
+        worker = Worker(self._engine, known, options, surroundings=self._surroundings)
         return await worker.one_pass(room, lambda session: claim_of(session, queue, keys, lines, room))

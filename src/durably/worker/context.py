@@ -33,6 +33,7 @@ class Context:
     __slots__ = (
         "_cancelled",
         "_engine",
+        "_leaving",
         "_lend",
         "_noted",
         "_spawned",
@@ -50,6 +51,7 @@ class Context:
         self._task = task
         self._noted = noted
         self._lend = lend
+        self._leaving: Any = None
         self._cancelled = False
         self._spawned: list[Draft] = []
         self.deadline: float | None = None
@@ -120,6 +122,18 @@ class Context:
     async def asave(self, details: Any) -> None:
         """Keep details for the next attempt; they are durable when this returns."""
         self._kept(await self._engine.store.arun(self._saving(details)), details)
+
+    def leave(self, details: Any) -> None:
+        """Keep details for the next attempt: they are written with what becomes of this one, unless it succeeds.
+
+        What is left last counts. Unlike `save` it costs nothing now, and a crash forgets it.
+        """
+        self._leaving = details
+
+    @property
+    def left(self) -> bytes | None:
+        """What `leave` was called with, as it is stored."""
+        return None if self._leaving is None else self._packed(self._leaving)
 
     def lend(self) -> None:
         """While this only waits for somebody slow, let another task begin in its place. For coroutines."""

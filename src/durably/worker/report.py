@@ -50,6 +50,8 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     kind: Kind
     duration: float = 0.0
     error: str | None = None
+    details: bytes | None = None
+    """What the attempt leaves behind."""
 
 
 class Reporter:
@@ -207,7 +209,10 @@ class Reporter:
     def _decided(self, report: Report, task: Task) -> Change:
         """The decision about the task as it is now; one that cannot be made is a failure of this task alone."""
         try:
-            return self._seal(report.decide(task))
+            change = report.decide(task)
+            if report.details is not None and change.state is not State.DONE:
+                change = msgspec.structs.replace(change, details=report.details)
+            return self._seal(change)
         except Exception as error:
             log.exception("the outcome of task %s could not be decided", task.id)
             # Without its options, which may be what cannot be used.

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from durably.client.engine import Engine
 from durably.core import lifecycle
 from durably.core.task import Failure, Task
@@ -234,7 +236,7 @@ class Running:
                 report = self._returned(attempt, value)
             succeeded = report is not None and report.kind == "completed" and not attempt.finished
             if not attempt.finished and report is not None:
-                self._reporter.add(report)
+                self._report(attempt, report)
         finally:
             attempt.finished = True
             del self._attempts[attempt]
@@ -247,6 +249,10 @@ class Running:
                 self.stuck.discard(attempt)
                 log.warning("the stuck task %s has returned at last", attempt.task.id)
             self.freed.set()
+
+    def _report(self, attempt: Attempt, report: Report) -> None:
+        left = None if report.kind == "completed" else attempt.context.left
+        self._reporter.add(report if left is None else msgspec.structs.replace(report, details=left))
 
     def _raised(self, attempt: Attempt, error: BaseException) -> Report | None:
         ran = self._loop.time() - attempt.started
@@ -290,7 +296,7 @@ class Running:
         if not attempt.finished:
             attempt.finished = True
             self._break(attempt.task)
-            self._reporter.add(self._released(attempt))
+            self._report(attempt, self._released(attempt))
 
     def _expire(self, what: Attempt) -> None:
         if what.finished:
@@ -306,7 +312,7 @@ class Running:
         what.context.ask_to_stop("timed out")
         self.stuck.add(what)
         ran = self._loop.time() - what.started
-        self._reporter.add(self._executor.timed_out(what, ran))
+        self._report(what, self._executor.timed_out(what, ran))
         log.warning("task %s (%s) was timed out, but its code goes on and keeps its slot", what.task.id, what.task.name)
         facts = (what.task.id, what.task.name, what.task.queue, what.task.attempt, what.task.session, ran)
         self._engine.events.emit(Event("stuck", *facts))

@@ -177,6 +177,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.started_ago or None for c in ends],
             [c.task.token for c in ends],
             [c.task.session for c in ends],
+            [c.details for c in ends],
         )
         applied.update(task for (task,) in rows)
     if waits:
@@ -191,6 +192,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.crashes for c in waits],
             [c.alone for c in waits],
             [c.rejoin for c in waits],
+            [c.details for c in waits],
         )
         applied.update(task for (task,) in rows)
     if flags:

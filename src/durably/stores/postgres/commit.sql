@@ -49,14 +49,15 @@ RETURNING id::text
 WITH gone AS (
     DELETE FROM durably.tasks t
      USING unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::text[], ?5::bytea[], ?6::int[], ?7::int[], ?8::int[],
-                  ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[])
-        AS d(id, version, state, reason, result, attempt, spent, crashes, keep_for, started_ago, token, session)
+                  ?9::bigint[], ?10::bigint[], ?11::bigint[], ?12::text[], ?13::bytea[])
+        AS d(id, version, state, reason, result, attempt, spent, crashes, keep_for, started_ago, token, session,
+             details)
      CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
      WHERE t.ctid = f.row AND t.version = d.version
     RETURNING t.id, t.seq, t.version + 1 AS version, t.created_at, t.ready_at, t.started_at AS claimed_at, t.expires_at,
               d.token, t.partition, t.priority, d.attempt, d.spent, d.crashes, t.once, d.state, t.name, t.queue, t.key,
               t.policy, t.gate, d.session, t.payload, t.options, t.tags, t.cancel, t.unique_scope, t.unique_key,
-              t.details, d.reason, d.result, d.keep_for, d.started_ago
+              coalesce(d.details, t.details) AS details, d.reason, d.result, d.keep_for, d.started_ago
 )
 INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
@@ -83,9 +84,11 @@ WITH freed AS (
     UPDATE durably.tasks t
        SET state = d.state, ready_at = (SELECT durably.now()) + d.due_in, attempt = d.attempt, spent = d.spent,
            crashes = d.crashes, alone = d.alone, session = NULL, version = t.version + 1,
+           details = coalesce(d.details, t.details),
            seq = CASE WHEN d.rejoin THEN nextval('durably.order_seq') ELSE t.seq END
       FROM unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::int[], ?6::int[], ?7::int[], ?8::boolean[],
-                  ?9::boolean[]) AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin)
+                  ?9::boolean[], ?10::bytea[])
+        AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin, details)
      CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
      WHERE t.ctid = f.row AND t.version = d.version
     RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.state, t.alone, t.ready_at

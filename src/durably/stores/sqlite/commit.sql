@@ -33,7 +33,7 @@ INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at,
                              result)
 SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?10, started_at), expires_at, :now, :now + ?9, ?11,
        partition, priority, ?6, ?7, ?8, once, ?3, name, queue, key, policy, gate, ?12, payload, options, tags,
-       cancel, unique_scope, unique_key, details, ?4, ?5
+       cancel, unique_scope, unique_key, coalesce(?13, details), ?4, ?5
   FROM durably_tasks WHERE id = ?1 AND version = ?2
 RETURNING id;
 DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
@@ -41,7 +41,7 @@ DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 -- :release_tasks
 UPDATE durably_tasks
    SET state = ?3, ready_at = :now + ?4, attempt = ?5, spent = ?6, crashes = ?7, alone = ?8, session = NULL,
-       version = version + 1,
+       version = version + 1, details = coalesce(?10, details),
        seq = CASE WHEN ?9 THEN (SELECT max(seq) + 1 FROM durably_tasks) ELSE seq END
  WHERE id = ?1 AND version = ?2
 RETURNING id;

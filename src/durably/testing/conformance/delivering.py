@@ -91,6 +91,26 @@ class Delivering:
         assert world.run(forget_destination(slower))
         assert limits(world) == {}
 
+    def test_what_an_attempt_leaves_behind_is_kept_with_what_becomes_of_it(self, world: World) -> None:
+        for ends in (False, True):
+            task = world.add(key="k" if ends else None)
+            [held] = world.claim(world.session())
+            retried = msgspec.structs.replace(world.failing(held), details=b'"first"')
+            world.apply(retried)
+            assert world.get(task).details == b'"first"'
+            world.advance(HOUR)
+            world.promote()
+            [held] = world.claim(world.session())
+            world.apply(world.failing(held, permanent=True) if ends else lifecycle.snooze(held, 1.0))
+            assert world.get(task).details == b'"first"', "nothing new was left"
+            if not ends:
+                world.advance(HOUR)
+                world.promote()
+                [held] = world.claim(world.session())
+                last = msgspec.structs.replace(world.failing(held, permanent=True), details=b'"last"')
+                world.apply(last)
+                assert (world.get(task).state, world.get(task).details) == ("dead", b'"last"')
+
     def test_a_publication_is_whole_and_sent_again_changes_nothing(self, world: World) -> None:
         message = a_message(world)
         drafts = {name: world.draft(key=name) for name in ("a", "b")}

@@ -14,8 +14,10 @@ from durably.core.explain import explain
 from durably.core.moment import SECOND
 from durably.stores.operations.control import set_limit
 from durably.stores.operations.read import evidence
+from durably.testing.simulation.arrivals import Arrivals
 from durably.testing.simulation.database import IN_MEMORY, Database
 from durably.testing.simulation.loop import Deadlock
+from durably.testing.simulation.mailing import Mailing
 from durably.testing.simulation.people import People
 from durably.testing.simulation.rest import Rest
 from durably.testing.simulation.scenario import HORIZON, Jam, Jump, Outage, Scenario, Spoiling
@@ -57,8 +59,9 @@ class Director:
         self._scenario = scenario
         self._watcher = self.world.watcher
         stage = Stage(self.world)
-        self._people = People(self.world, stage)
-        self._posts = [Post(self.world, stage, index, crew) for index, crew in enumerate(scenario.crews)]
+        self._mailing = Mailing(self.world) if scenario.peers else None
+        self._people = People(self.world, stage, self._mailing)
+        self._posts = [Post(self.world, stage, self._mailing, index, crew) for index, crew in enumerate(scenario.crews)]
 
     def run(self) -> Outcome:
         """The whole simulation."""
@@ -98,7 +101,8 @@ class Director:
         await asyncio.gather(*(post.close() for post in self._posts))
         now, remains = self._watcher.refresh(), self.world.remains()
         rest = Rest(self._scenario, self.world.ledger, self._watcher, self.world.trace, now, remains)
-        for complaint in rest.complaints():
+        arrivals = Arrivals(self._scenario, self.world.ledger, self._watcher.replayed, self.world.trace, now, remains)
+        for complaint in (*rest.complaints(), *arrivals.complaints()):
             self.world.complain(complaint)
 
     def _trace(self, what: str) -> None:
@@ -109,6 +113,8 @@ class Director:
         scenario, people = self._scenario, self._people
         for limit in scenario.limits:
             self.world.store.run(set_limit(limit.gate, limit.concurrency, limit.rate, limit.burst))
+        if self._mailing is not None:
+            self._mailing.found()
         self._watcher.refresh()
         for post in self._posts:
             post.boot()
@@ -123,6 +129,9 @@ class Director:
             *((spoiling.at, functools.partial(self._spoil, spoiling)) for spoiling in scenario.spoilings),
             *((at, self._upgrade) for at in scenario.upgrades),
         ]
+        if people.post is not None:
+            agenda += [(letter.at, functools.partial(people.post.publish, letter)) for letter in scenario.letters]
+            agenda += [(errand.at, functools.partial(people.post.run, errand)) for errand in scenario.errands]
         doing = [asyncio.create_task(_later(at, what)) for at, what in agenda]
         await asyncio.sleep(HORIZON)
         self.world.network.calm = True
@@ -167,6 +176,8 @@ class Director:
                 return False
             if any(key.state == "paused" for key in self._watcher.now.keys.values()):
                 await self._people.unpause_keys()
+            if self._people.post is not None:
+                await self._people.post.mend()
             if not self._scenario.patient:
                 for task in sorted(waiting & self._put_off()):
                     await self._people.give_up(task)

@@ -22,12 +22,16 @@ from durably.testing.simulation.scenario import (
     Blow,
     Cancel,
     Crew,
+    Errand,
     Jam,
     Jump,
+    Letter,
     Limit,
+    Manner,
     Name,
     Order,
     Outage,
+    Peer,
     Play,
     Scenario,
     Spoiling,
@@ -86,7 +90,53 @@ class _Drawing:
             self._jumps(),
             self._spoilings(plays),
             (self._moment(),) if self._maybe(0.1) else (),
-            self._maybe(0.1),
+            *self._post(),
+            patient=self._maybe(0.1),
+        )
+
+    def _post(self) -> tuple[tuple[Peer, ...], tuple[Letter, ...], tuple[Errand, ...]]:
+        """Some scenarios have peers that are written to; the others stay as they would be without."""
+        chance = random.Random(f"post {self._seed}")
+        if chance.random() > 0.2:
+            return (), (), ()
+        peers = tuple(self._peer(chance, name) for name in ("ann", "bob", "cyd")[: chance.randint(1, 3)])
+        names = [peer.name for peer in peers]
+        hurried = chance.random() < 0.4
+        letters = tuple(
+            Letter(
+                number,
+                round(chance.uniform(0, HORIZON * (0.1 if hurried else 0.8)), 3),
+                tuple(sorted(chance.sample(names, chance.randint(1, len(names))))),
+                at_once=chance.random() < 0.2,
+            )
+            for number in range(1, chance.randint(3, 8))
+        )
+        errands = tuple(
+            Errand(
+                round(chance.uniform(0, HORIZON), 3),
+                chance.choice(("pause", "resume", "flush", "force", "probe", "replay")),
+                chance.choice(names),
+            )
+            for _ in range(chance.choice((0, 0, 1, 3)))
+        )
+        return peers, letters, errands
+
+    def _peer(self, chance: random.Random, name: str) -> Peer:
+        replies = ["takes", "fails", "is away"]
+        replies += chance.sample(["takes silently", "is silent", "refuses", "throttles", "leaves", "raises"], 2)
+        manners = tuple(
+            Manner(
+                chance.choice(replies),  # type: ignore[arg-type]
+                round(chance.choice((0.0, 0.05, 0.5, 0.9)) * chance.uniform(0.5, 1), 3),
+            )
+            for _ in range(chance.choice((0, 2, 6, 12)))
+        )
+        return Peer(
+            name,
+            chance.choice(("fifo", "fifo", "unordered")),
+            chance.choice(("block", "block", "overtake")),
+            manners,
+            chance.choice((2, 5)),
         )
 
     def _maybe(self, probability: float) -> bool:

@@ -46,6 +46,25 @@ class Told(msgspec.Struct, frozen=True):
     event: Event
 
 
+class Publication(msgspec.Struct, frozen=True):
+    """A caller was told that its message is accepted, with one task for each peer."""
+
+    number: int
+    message: str
+    tasks: dict[str, str]
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A peer has a message."""
+
+    message: str
+    peer: str
+    task: str
+    at: float
+    marked: bool
+    """Whether it came as a possible duplicate."""
+
+
 class Ledger:
     """Lists, in the order in which things happened."""
 
@@ -63,6 +82,10 @@ class Ledger:
         """Keys that a person let go on, with a new budget for their heads."""
         self.spoiled: set[str] = set()
         """Tasks into whose rows someone wrote something that nobody can read."""
+        self.publications: list[Publication] = []
+        self.arrivals: list[Arrival] = []
+        self.accepted: list[str] = []
+        """The tasks of deliveries, in the order in which the store took them."""
         self.letters: list[dict[str, Any]] = []
         """What the dead-letter hook was called with."""
 

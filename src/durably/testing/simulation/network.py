@@ -37,6 +37,7 @@ TENDER = frozenset(
         "commit_and_go_on",
         "open_session",
         "promote",
+        "publish",
         "resume_key",
     }
 )
@@ -47,7 +48,10 @@ WAKING = frozenset(
         "cancel_now",
         "commit",
         "commit_and_go_on",
+        "hurry",
         "promote",
+        "publish",
+        "release_line",
         "replay",
         "resume_key",
         "set_limit",

@@ -78,7 +78,7 @@ class Ordering:
     def _keys(self, commit: Commit) -> Complaints:
         """A key stays paused, or waits, until a person says otherwise or the head that it waits for is gone."""
         yield from self._pointless_waits(commit)
-        if commit.op.name in ("resume_key", "skip_key"):
+        if commit.op.name in ("resume_key", "skip_key", "hurry"):
             return
         for place, key in commit.before.keys.items():
             now = commit.after.keys.get(place)

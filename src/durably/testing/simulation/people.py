@@ -12,6 +12,7 @@ from durably.errors import Conflict, DurablyError, StoreUnavailable
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.control import set_limit
 from durably.testing.simulation.ledger import Promise
+from durably.testing.simulation.mailing import Correspondent, Mailing
 from durably.testing.simulation.scenario import QUEUES, Cancel, Order, Play
 from durably.testing.simulation.stage import Stage
 from durably.testing.simulation.world import World
@@ -20,7 +21,7 @@ from durably.testing.simulation.world import World
 class People:
     """Everyone who is not a worker, in one process that never dies."""
 
-    def __init__(self, world: World, stage: Stage) -> None:
+    def __init__(self, world: World, stage: Stage, mailing: Mailing | None = None) -> None:
         self._world = world
         self._ledger = world.ledger
         self._trace = world.trace
@@ -32,6 +33,7 @@ class People:
         stage.regret = lambda task: process.spawn(self._cancel(task))
         self._keys = Keys(self._engine)
         self._queues = Queues(self._engine)
+        self.post = None if mailing is None else Correspondent(world, stage, mailing, self._engine, process)
 
     async def enqueue(self, play: Play) -> None:
         """Make the call."""

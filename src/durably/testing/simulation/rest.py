@@ -71,7 +71,8 @@ class Rest:
             "limit groups": now.lines,
             "permits": self._remains.permits,
             "cancel requests": sorted(now.cancels),
-            "live sessions": [session.id for session in now.sessions.values() if session.state == "live"],
+            # Whoever tries at once lets its session lapse if it could not be closed.
+            "live sessions": [one for one in now.sessions if now.live(one) and self._watcher.is_of_a_worker(one)],
         }.items():
             # A request that comes late may open a session of which its worker does not know.
             if rows and not (what == "live sessions" and self._late):

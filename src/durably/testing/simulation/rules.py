@@ -54,6 +54,7 @@ class Watcher:
         self._top_token = 0
         self._buckets: dict[str, Bucket] = {}
         self._leased_at: dict[tuple[str, int], int] = {}
+        self._messages: dict[str, int] = {}
         self.numbers: dict[str, int] = {}
         """The number of the call that each task was made for."""
         self.rows: dict[str, Row] = {}
@@ -105,6 +106,10 @@ class Watcher:
                 newest[self._owners[row.id]] = row
         return sorted(now.sessions.keys() - {row.id for row in newest.values()})
 
+    def is_of_a_worker(self, session: str) -> bool:
+        """Whether it was a worker that opened it, and not somebody who only tried something at once."""
+        return self._owners[session].mortal
+
     def begins(self, execution: Execution, process: Process) -> None:
         """A handler begins: it must hold the lease, and nobody else may hold one of the same key."""
         called = self._trace.called(execution.task)
@@ -140,6 +145,12 @@ class Watcher:
 
     def _meet(self, row: Row) -> None:
         told = msgspec.json.decode(row.payload)
+        if "destination" in told:
+            self.numbers[row.id] = 0
+            self._ledger.accepted.append(row.id)
+            self._messages.setdefault(told["message"], len(self._messages) + 1)
+            self._trace.name(row.id, f"message {self._messages[told['message']]} to {told['destination']}")
+            return
         if "number" not in told:
             self.numbers[row.id] = 0
             self._trace.name(row.id, f"the letter about {self._trace.called(told['letter']['id'])}")

@@ -126,6 +126,48 @@ class Spoiling(msgspec.Struct, frozen=True):
     column: Literal["payload", "options"]
 
 
+Reply = Literal["takes", "takes silently", "is silent", "fails", "refuses", "throttles", "is away", "leaves", "raises"]
+"""What a peer does with a message. One that takes it silently has it, and its answer never comes."""
+
+
+class Manner(msgspec.Struct, frozen=True):
+    """What a peer does with one attempt, and how long that takes."""
+
+    reply: Reply
+    runs: float = 0.0
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Somebody who is written to. When the script is over, everything is taken."""
+
+    name: str
+    order: Literal["fifo", "unordered"]
+    policy: Literal["block", "overtake"]
+    manners: tuple[Manner, ...]
+    breaker: int = 5
+
+    def manner(self, index: int) -> Manner:
+        """What becomes of the attempt with this index."""
+        return self.manners[index] if index < len(self.manners) else Manner("takes")
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A message to some peers."""
+
+    number: int
+    at: float
+    to: tuple[str, ...]
+    at_once: bool = False
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """Somebody does something with a peer."""
+
+    at: float
+    kind: Literal["pause", "resume", "flush", "force", "probe", "replay"]
+    peer: str
+
+
 class Crew(msgspec.Struct, frozen=True):
     """One worker's settings."""
 
@@ -158,6 +200,9 @@ class Scenario(msgspec.Struct, frozen=True):
     spoilings: tuple[Spoiling, ...] = ()
     upgrades: tuple[float, ...] = ()
     """When the schema gets the columns and the tables of a version to come."""
+    peers: tuple[Peer, ...] = ()
+    letters: tuple[Letter, ...] = ()
+    errands: tuple[Errand, ...] = ()
     patient: bool = True
     """Whether people wait to the end for what has been put off for long; else they cancel it."""
 

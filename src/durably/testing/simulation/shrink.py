@@ -21,6 +21,8 @@ PARTS = (
     "blows",
     "cancels",
     "plays",
+    "letters",
+    "errands",
     "limits",
 )
 

@@ -138,6 +138,7 @@ _SETTINGS = (f"SELECT {_columns(GateRow)} FROM {{prefix}}gates", "SELECT name, s
 _REMAINS = (
     "SELECT gate, CAST(task AS TEXT) FROM {prefix}permits",
     "SELECT CAST(task AS TEXT), attempt, outcome FROM {prefix}attempts",
+    "SELECT CAST(message AS TEXT), destination, CAST(task AS TEXT) FROM {prefix}deliveries",
 )
 
 
@@ -153,6 +154,7 @@ class Remains(msgspec.Struct, frozen=True):
 
     permits: Rows
     attempts: Rows
+    deliveries: Rows
 
 
 class Snapshot:

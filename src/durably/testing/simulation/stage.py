@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from durably.client.definition import DeadLetter, Definition
 from durably.client.engine import Engine
@@ -15,6 +15,8 @@ from durably.testing.simulation.process import Process
 from durably.testing.simulation.scenario import Play, Step
 from durably.testing.simulation.world import World
 from durably.worker.context import Context, current
+
+T = TypeVar("T")
 
 AGES = 1_000_000.0
 
@@ -58,6 +60,23 @@ class Stage:
         if rare:
             definitions["rare"] = declared("rare")
         return definitions
+
+    async def watched(self, process: Process, work: Callable[[], Awaitable[T]]) -> T:
+        """Run a handler that is not of the script, in sight of the rules."""
+        context = current()
+        execution = self._begun(process, context, 0)
+        try:
+            result = await work()
+            execution.ending = "return"
+            return result
+        except asyncio.CancelledError:
+            execution.ending = "stopped"
+            raise
+        except Exception as error:
+            execution.ending = type(error).__name__
+            raise
+        finally:
+            execution.ended = self._loop.time() if execution.ended is None else execution.ended
 
     async def _perform(self, process: Process, play: Play, definitions: dict[str, Definition[..., Any]]) -> str:
         context = current()

@@ -6,10 +6,13 @@ import asyncio
 import functools
 from typing import Any
 
+from durably.deliveries.deliveries import TASK as DELIVER
+from durably.deliveries.register import QUEUE as DELIVERIES
 from durably.errors import StoreUnavailable
 from durably.observe.events import Event
 from durably.testing.simulation.ledger import Told
 from durably.testing.simulation.loop import OUTSIDE
+from durably.testing.simulation.mailing import Mailing, definition
 from durably.testing.simulation.process import LoopHeartbeat, Process
 from durably.testing.simulation.scenario import QUEUES, Blow, Crew
 from durably.testing.simulation.stage import Stage
@@ -40,9 +43,10 @@ class Incarnation:
 class Post:
     """A worker's place: whoever dies there is followed by a new incarnation."""
 
-    def __init__(self, world: World, stage: Stage, index: int, crew: Crew) -> None:
+    def __init__(self, world: World, stage: Stage, mailing: Mailing | None, index: int, crew: Crew) -> None:
         self._world = world
         self._stage = stage
+        self._mailing = mailing
         self._name = f"w{index + 1}"
         self._crew = crew
         self._chance = world.source(f"fate of {self._name}")
@@ -66,7 +70,7 @@ class Post:
         engine = world.engine(process)
         engine.events.subscribe(functools.partial(self._hear, name))
         options = WorkerOptions(
-            QUEUES,
+            (*QUEUES, DELIVERIES) if world.scenario.peers else QUEUES,
             concurrency=crew.concurrency,
             lease=crew.lease,
             heartbeat=crew.lease / 4,
@@ -81,6 +85,9 @@ class Post:
         )
         calm = world.network.calm
         definitions = self._stage.declare(engine, process, rare=crew.knows_rare or calm, old=crew.old and not calm)
+        if self._mailing is not None:
+            deliveries = self._mailing.deliveries(engine, process)
+            definitions[DELIVER] = definition(self._stage, engine, process, deliveries)
         worker = Worker(engine, definitions, options, surroundings=surroundings)
         world.trace.say(name, f"boots: {crew.concurrency} slots, a lease of {crew.lease:g} s")
         running = process.spawn(worker.run())

@@ -1,0 +1,171 @@
+"""Deliveries in a simulation: peers that answer by script, and the production code that delivers to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+
+from durably.client.definition import Definition
+from durably.client.engine import Engine
+from durably.client.operators import Dead
+from durably.core.delivery import Destination, Kind, Outcome, Rules
+from durably.core.options import Settings, settings
+from durably.deliveries.channel import Delivery
+from durably.deliveries.deliveries import TASK, Deliveries
+from durably.deliveries.dispatch import UNTIL_TOLD, Delivered
+from durably.deliveries.drive import Driver
+from durably.deliveries.register import QUEUE
+from durably.errors import DurablyError, StoreUnavailable
+from durably.stores.operations.deliver import add_destinations
+from durably.testing.simulation.ledger import Arrival, Publication
+from durably.testing.simulation.process import LoopHeartbeat, Process
+from durably.testing.simulation.scenario import Errand, Letter, Manner, Peer
+from durably.testing.simulation.stage import Stage
+from durably.testing.simulation.world import World
+from durably.worker.worker import Surroundings
+
+AGES = 1_000_000.0
+OUTCOMES = {
+    "takes": Outcome(kind=Kind.OK, reason="taken", status=204),
+    "fails": Outcome(kind=Kind.TRANSIENT, reason="500", status=500, breaks=True),
+    "refuses": Outcome(kind=Kind.PERMANENT, reason="422", status=422),
+    "throttles": Outcome(kind=Kind.THROTTLED, reason="429", status=429, retry_after=2.0),
+    "is away": Outcome(kind=Kind.TRANSIENT, reason="refused", unreachable=True, breaks=True),
+    "leaves": Outcome(kind=Kind.GONE, reason="410", status=410),
+    "takes silently": Outcome(kind=Kind.UNKNOWN, reason="no answer", breaks=True),
+}
+
+
+class Mailing:
+    """The peers of a scenario."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._peers = {peer.name: peer for peer in world.scenario.peers}
+        self._asked: dict[str, int] = {}
+
+    def found(self) -> None:
+        """Let the store know them."""
+        self._world.store.run(add_destinations([_destination(peer) for peer in self._peers.values()]))
+
+    def deliveries(self, engine: Engine, process: Process) -> Deliveries:
+        """What one process delivers with."""
+        made = Deliveries(engine, "default", secrets_key=[], chance=self._world.source(f"post of {process.name}"))
+        made.channels["post"] = Line(self, process)
+        return made
+
+    async def ask(self, process: Process, delivery: Delivery) -> Outcome:
+        """What the peer does with it."""
+        world, name = self._world, delivery.destination.name
+        index = self._asked.get(name, 0)
+        self._asked[name] = index + 1
+        manner = self._peers[name].manner(index)
+        world.ledger.struck[f"peer {manner.reply}"] += 1
+        called = world.trace.called(delivery.task)
+        world.trace.say(process.name, f"brings {called} to {name}, who {manner.reply} after {manner.runs:g} s")
+        await asyncio.sleep(manner.runs / 2)
+        if manner.reply.startswith("takes"):
+            world.ledger.arrivals.append(
+                Arrival(delivery.message.id, name, delivery.task, world.loop.time(), delivery.possible_duplicate)
+            )
+            world.trace.say(name, f"has {called}")
+        await asyncio.sleep(manner.runs / 2)
+        return await _answer(manner)
+
+
+async def _answer(manner: Manner) -> Outcome:
+    if manner.reply == "is silent":
+        await asyncio.sleep(AGES)
+    if manner.reply == "raises":
+        raise ValueError("the channel was told to fail")
+    return OUTCOMES[manner.reply]
+
+
+class Line:
+    """The channel of one process."""
+
+    def __init__(self, mailing: Mailing, process: Process) -> None:
+        self._mailing = mailing
+        self._process = process
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        return await self._mailing.ask(self._process, delivery)
+
+
+def definition(
+    stage: Stage, engine: Engine, process: Process, deliveries: Deliveries
+) -> Definition[[str, str], Delivered]:
+    """The task that delivers, watched."""
+
+    async def deliver(message: str, destination: str) -> Delivered:
+        return await stage.watched(process, functools.partial(deliveries.dispatcher.deliver, message, destination))
+
+    return Definition(engine, deliver, TASK, settings(Settings(), {"queue": QUEUE, "retry": UNTIL_TOLD}))
+
+
+def _destination(peer: Peer) -> Destination:
+    rules = Rules(
+        order=peer.order,
+        policy=peer.policy,
+        schedule=(0.2, 1.0, 2.0),
+        timeout=1.0,
+        concurrency=3,
+        expires=60.0,
+        breaker=peer.breaker,
+        cooldown=0.5,
+    )
+    return Destination("default", peer.name, "post", f"post:{peer.name}", rules)
+
+
+class Correspondent:
+    """Who publishes, and who looks after the peers."""
+
+    def __init__(self, world: World, stage: Stage, mailing: Mailing, engine: Engine, process: Process) -> None:
+        self._world = world
+        self._trace = world.trace
+        self._deliveries = mailing.deliveries(engine, process)
+        self._peers = self._deliveries.destinations
+        self._dead = Dead(engine)
+        surroundings = Surroundings(
+            world.source("chance of the client"), functools.partial(LoopHeartbeat, process), engine.store.wakeups
+        )
+        declared = definition(stage, engine, process, self._deliveries)
+        self._deliveries.drive_with(Driver(engine, declared, surroundings))
+
+    async def publish(self, letter: Letter) -> None:
+        """Write to everybody whom the letter is for."""
+        self._trace.say("client", f"publishes letter {letter.number} to {', '.join(letter.to)}")
+        try:
+            sent = await self._deliveries.apublish(
+                "letter", {"letter": letter.number}, list(letter.to), at_once=letter.at_once
+            )
+        except StoreUnavailable as error:
+            self._trace.say("client", f"cannot know whether letter {letter.number} was accepted: {error}")
+        else:
+            self._trace.say("client", f"letter {letter.number} is accepted")
+            self._world.ledger.publications.append(Publication(letter.number, sent.id, sent.deliveries))
+
+    async def run(self, errand: Errand) -> None:
+        """Do something with a peer."""
+        self._trace.say("operator", f"wants to {errand.kind} {errand.peer}")
+        with contextlib.suppress(DurablyError):
+            match errand.kind:
+                case "pause":
+                    await self._peers.apause(errand.peer)
+                case "resume":
+                    await self._peers.aresume(errand.peer)
+                case "flush" | "force":
+                    await self._peers.aflush(errand.peer, force=errand.kind == "force")
+                case "probe":
+                    await self._peers.aprobe(errand.peer)
+                case "replay":
+                    await self._dead.areplay(queue=QUEUE)
+
+    async def mend(self) -> None:
+        """Let everything that waits for a peer be tried again now."""
+        for peer in await self._peers.alist():
+            if await self._peers.apending(peer.name, limit=1):
+                self._trace.say("operator", f"resumes {peer.name}")
+                with contextlib.suppress(DurablyError):
+                    await self._peers.aresume(peer.name)
