@@ -713,3 +713,31 @@ def test_a_replay_of_what_the_peer_refused_is_none(app: Durably, deliveries: Del
     app.drain()
 
     assert [delivery.possible_duplicate for delivery in post.seen] == [False, False]
+
+
+@pytest.mark.parametrize("order", ["fifo", "unordered"])
+def test_dead_letters_are_found_counted_replayed_and_purged_by_destination(
+    app: Durably, deliveries: Deliveries, post: Post, order: str
+) -> None:
+    refusing = True
+    peers(deliveries, "a", "b", order=order)
+    for name in ("a", "b"):
+        post.answers[name] = lambda _: Outcome(kind=Kind.PERMANENT, reason="422") if refusing else OK
+    sent = [deliveries.publish("n", number, ["a", "b"]) for number in range(3)]
+    app.drain()
+    refusing = False
+    of_a = [one.deliveries["a"] for one in sent]
+
+    assert [letter.id for letter in app.dead.list(destination="a")] == of_a[::-1]
+    assert app.dead.list(destination="nobody") == []
+    assert app.dead.replay(destination="a", dry_run=True) == 3
+    assert len(app.dead.list()) == 6
+    assert app.dead.replay(destination="a") == 3
+    app.drain()
+    assert app.dead.list(destination="a") == []
+    again = [one.message.id for one in post.seen if one.destination.name == "a"][3:]
+    assert (again if order == "fifo" else sorted(again)) == [one.id for one in sent]
+
+    assert app.dead.purge(destination="b", dry_run=True) == 3
+    assert app.dead.purge(destination="b") == 3
+    assert app.dead.list() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from durably.app import Durably
 from durably.cli import tasks
@@ -17,6 +18,9 @@ from durably.cli.words import counted, relative
 from durably.client.info import TaskInfo
 from durably.core.task import State, full_queue
 from durably.errors import NotAllowed
+
+CHOICES = ("queue", "task", "key", "destination")
+NOTHING = "No dead letters match."
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -35,11 +39,15 @@ def add(commands: Commands[Parser]) -> None:
         own,
         "replay",
         "give dead letters a new cycle of attempts, in the order in which they were accepted",
-        ["durably dead replay 0190a5d1", "durably dead replay --task charge --rate 20/s", "durably dead replay --all"],
+        [
+            "durably dead replay 0190a5d1",
+            "durably dead replay --task charge --rate 20/s",
+            "durably dead replay --destination acme --dry-run",
+        ],
     )
     parser.add_argument("ids", metavar="ID", nargs="*", help="ids, or their beginnings")
     _filters(parser)
-    parser.add_argument("--key", help="only those with this ordering key")
+    _dry_run(parser)
     parser.add_argument("--rate", metavar="N/s", help="not faster than this, for example 20/s")
     parser.add_argument("--all", action="store_true", help="every dead letter")
     on_store(parser, replay)
@@ -52,6 +60,7 @@ def add(commands: Commands[Parser]) -> None:
     )
     parser.add_argument("ids", metavar="ID", nargs="*", help="ids, or their beginnings")
     _filters(parser)
+    _dry_run(parser)
     parser.add_argument("--older-than", metavar="AGE", help="only those that died longer ago, for example 30d")
     parser.add_argument("--all", action="store_true", help="every dead letter")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -61,11 +70,17 @@ def add(commands: Commands[Parser]) -> None:
 def _filters(parser: Parser) -> None:
     parser.add_argument("--queue", help="only those of this queue")
     parser.add_argument("--task", metavar="NAME", help="only those of this name")
+    parser.add_argument("--key", help="only those with this ordering key")
+    parser.add_argument("--destination", metavar="NAME", help="only deliveries to this destination")
+
+
+def _dry_run(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say how many it would be")
 
 
 def list_dead(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead list`."""
-    found = app.dead.list(queue=options.queue, task=options.task, limit=max(options.limit, 0))
+    found = app.dead.list(**_which(options), limit=max(options.limit, 0))
     answer(options, found, _table(found) if found else "No dead letters.")
     return 0
 
@@ -98,9 +113,8 @@ def replay(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead replay`."""
     _chosen_at_all(options)
     ids = full_ids(app, options.ids)
-    replayed = app.dead.replay(*ids, queue=options.queue, task=options.task, key=options.key, rate=options.rate)
-    told = f"Replayed {counted(replayed, 'dead letter')}." if replayed else "No dead letters match."
-    answer(options, {"replayed": replayed}, told)
+    replayed = app.dead.replay(*ids, **_which(options), rate=options.rate, dry_run=options.dry_run)
+    _tell(options, replayed, "replayed", "Replayed", "Would replay")
     return 0
 
 
@@ -108,18 +122,27 @@ def purge(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead purge`."""
     _chosen_at_all(options)
     ids = full_ids(app, options.ids)
-    _confirm(options, ids, options.namespace or (None if app.namespace == "default" else app.namespace))
+    if not options.dry_run:
+        _confirm(options, ids, options.namespace or (None if app.namespace == "default" else app.namespace))
     purged = app.dead.purge(
-        *ids, queue=options.queue, task=options.task, older_than=options.older_than, everything=options.all
+        *ids, **_which(options), older_than=options.older_than, everything=options.all, dry_run=options.dry_run
     )
-    told = f"Forgot {counted(purged, 'dead letter')}." if purged else "No dead letters match."
-    answer(options, {"purged": purged}, told)
+    _tell(options, purged, "purged", "Forgot", "Would forget")
     return 0
+
+
+def _which(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in CHOICES}
+
+
+def _tell(options: argparse.Namespace, count: int, name: str, done: str, would: str) -> None:
+    told = f"{would if options.dry_run else done} {counted(count, 'dead letter')}."
+    answer(options, {"matching" if options.dry_run else name: count}, told if count else NOTHING)
 
 
 def _chosen_at_all(options: argparse.Namespace) -> None:
     """Nobody replays or forgets everything by leaving something out."""
-    given = [name for name, value in vars(options).items() if value and name in ("queue", "task", "key", "older_than")]
+    given = [name for name, value in vars(options).items() if value and name in (*CHOICES, "older_than")]
     if options.ids and (given or options.all):
         raise Usage("give ids, or say which by --queue, --task and the like; not both")
     if options.all and given:
@@ -139,6 +162,8 @@ def _confirm(options: argparse.Namespace, ids: list[str], namespace: str | None)
         for words, value in (
             ("of queue", options.queue),
             ("of task", options.task),
+            ("of key", options.key),
+            ("of destination", options.destination),
             ("older than", options.older_than),
             ("of namespace", namespace),
         )

@@ -7,6 +7,8 @@ import builtins
 import time
 from typing import Literal
 
+import msgspec
+
 from durably.client.engine import Engine
 from durably.client.handle import Handle
 from durably.client.info import TaskInfo, task_info
@@ -128,18 +130,50 @@ class Tasks(Operator):
         return Handle(self._engine, ids[0])
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """Which dead letters are meant; None means any."""
+
+    ids: tuple[str, ...] = ()
+    queue: str | None = None
+    task: str | None = None
+    key: str | None = None
+    destination: str | None = None
+    older_than: Duration | None = None
+    limit: int | None = None
+
+    @property
+    def by_choice(self) -> bool:
+        """Whether anything is said but their ids."""
+        said = (self.queue, self.task, self.key, self.destination, self.older_than, self.limit)
+        return any(one is not None for one in said)
+
+
 class Dead(Operator):
     """Dead letters: look at them, give them a new cycle, or forget them."""
 
-    def list(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> builtins.list[TaskInfo]:
-        """Dead letters, newest first."""
-        return run(self._store, self._list(queue, task, limit))
-
-    async def alist(
-        self, *, queue: str | None = None, task: str | None = None, limit: int = 50
+    def list(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        key: str | None = None,
+        destination: str | None = None,
+        limit: int = 50,
     ) -> builtins.list[TaskInfo]:
         """Dead letters, newest first."""
-        return await arun(self._store, self._list(queue, task, limit))
+        return run(self._store, self._list(Chosen((), queue, task, key, destination), limit))
+
+    async def alist(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        key: str | None = None,
+        destination: str | None = None,
+        limit: int = 50,
+    ) -> builtins.list[TaskInfo]:
+        """The asynchronous twin of list."""
+        return await arun(self._store, self._list(Chosen((), queue, task, key, destination), limit))
 
     def replay(
         self,
@@ -147,13 +181,21 @@ class Dead(Operator):
         queue: str | None = None,
         task: str | None = None,
         key: str | None = None,
+        destination: str | None = None,
         rate: str | None = None,
         limit: int | None = None,
+        dry_run: bool = False,
     ) -> int:
-        """Give these, or all that match, a new cycle, in the order in which they were accepted; how many that were."""
+        """Give these, or all that match, a new cycle, in the order in which they were accepted; how many that were.
+
+        With `dry_run`, only how many that would be.
+        """
         pause = _pause(rate)
+        found = run(self._store, self._chosen(Chosen(ids, queue, task, key, destination, limit=limit)))
+        if dry_run:
+            return len(found)
         total = 0
-        for batch in _chunks(run(self._store, self._chosen(ids, queue, task, key, None, limit)), rate):
+        for batch in _chunks(found, rate):
             total += self._replayed(self._store.run(replay(batch)))
             if pause:
                 time.sleep(pause * len(batch))
@@ -165,13 +207,18 @@ class Dead(Operator):
         queue: str | None = None,
         task: str | None = None,
         key: str | None = None,
+        destination: str | None = None,
         rate: str | None = None,
         limit: int | None = None,
+        dry_run: bool = False,
     ) -> int:
         """The asynchronous twin of replay."""
         pause = _pause(rate)
+        found = await arun(self._store, self._chosen(Chosen(ids, queue, task, key, destination, limit=limit)))
+        if dry_run:
+            return len(found)
         total = 0
-        for batch in _chunks(await arun(self._store, self._chosen(ids, queue, task, key, None, limit)), rate):
+        for batch in _chunks(found, rate):
             total += self._replayed(await self._store.arun(replay(batch)))
             if pause:
                 await asyncio.sleep(pause * len(batch))
@@ -182,26 +229,39 @@ class Dead(Operator):
         *ids: str,
         queue: str | None = None,
         task: str | None = None,
+        key: str | None = None,
+        destination: str | None = None,
         older_than: Duration | None = None,
         everything: bool = False,
+        dry_run: bool = False,
     ) -> int:
-        """Forget these, or all that match, for good; how many that were. Without any choice it needs `everything`."""
-        return run(self._store, self._purge(ids, queue, task, older_than, everything))
+        """Forget these, or all that match, for good; how many that were. Without any choice it needs `everything`.
+
+        With `dry_run`, only how many that would be.
+        """
+        chosen = Chosen(ids, queue, task, key, destination, older_than)
+        return run(self._store, self._purge(chosen, everything, dry_run))
 
     async def apurge(
         self,
         *ids: str,
         queue: str | None = None,
         task: str | None = None,
+        key: str | None = None,
+        destination: str | None = None,
         older_than: Duration | None = None,
         everything: bool = False,
+        dry_run: bool = False,
     ) -> int:
         """The asynchronous twin of purge."""
-        return await arun(self._store, self._purge(ids, queue, task, older_than, everything))
+        chosen = Chosen(ids, queue, task, key, destination, older_than)
+        return await arun(self._store, self._purge(chosen, everything, dry_run))
 
-    def _list(self, queue: str | None, task: str | None, limit: int) -> Plan[builtins.list[TaskInfo]]:
+    def _list(self, chosen: Chosen, limit: int) -> Plan[builtins.list[TaskInfo]]:
+        queue = chosen.queue
         full = None if queue is None else self._full(queue)
-        wanted = Filter(State.DEAD, full, task, namespace=self._space(queue))
+        space = self._space(queue)
+        wanted = Filter(State.DEAD, full, chosen.task, chosen.key, namespace=space, destination=chosen.destination)
         found: builtins.list[Task] = yield list_tasks(wanted, limit)
         return [task_info(one, self._engine.codec) for one in found]
 
@@ -210,49 +270,43 @@ class Dead(Operator):
             self._engine.events.emit(Event("replayed", task_id))
         return len(ids)
 
-    def _chosen(
-        self,
-        ids: tuple[str, ...],
-        queue: str | None,
-        task: str | None,
-        key: str | None,
-        before: int | None,
-        limit: int | None,
-    ) -> Plan[builtins.list[str]]:
-        if not ids:
-            full = None if queue is None else self._full(queue)
-            most = MOST if limit is None else limit
-            matching: builtins.list[str] = yield dead_ids(full, task, key, before, most, self._space(queue))
-            return matching
-        if queue or task or key or before is not None or limit is not None:
-            raise BadOption("name ids, or say which dead letters by queue, task, key or age; not both")
-        found: builtins.list[Task] = yield get([*ids])
+    def _chosen(self, chosen: Chosen) -> Plan[builtins.list[str]]:
+        if not chosen.ids:
+            return (yield from self._matching(chosen))
+        if chosen.by_choice:
+            raise BadOption("name ids, or say which dead letters by queue, task, key, destination or age; not both")
+        found: builtins.list[Task] = yield get([*chosen.ids])
         states = {one.id: one.state for one in found}
-        for task_id in ids:
+        for task_id in chosen.ids:
             if states.get(task_id) != State.DEAD:
                 raise UnknownTask(f"task {task_id} is {states.get(task_id, 'not known')}, not a dead letter")
-        return [*ids]
+        return [*chosen.ids]
 
-    def _purge(
-        self,
-        ids: tuple[str, ...],
-        queue: str | None,
-        task: str | None,
-        older_than: Duration | None,
-        everything: bool,
-    ) -> Plan[int]:
-        if not (ids or queue or task or older_than or everything):
-            raise BadOption(
-                "purge: name ids, a queue, a task or an age; to forget every dead letter say so (everything)"
-            )
+    def _matching(self, chosen: Chosen) -> Plan[builtins.list[str]]:
         before = None
-        if older_than is not None:
+        if chosen.older_than is not None:
             now: int = yield clock()
-            before = now - micros(seconds(older_than, "older_than"))
-        chosen = yield from self._chosen(ids, queue, task, None, before, None)
+            before = now - micros(seconds(chosen.older_than, "older_than"))
+        full = None if chosen.queue is None else self._full(chosen.queue)
+        most = MOST if chosen.limit is None else chosen.limit
+        space = self._space(chosen.queue)
+        matching: builtins.list[str] = yield dead_ids(
+            full, chosen.task, chosen.key, before, most, space, chosen.destination
+        )
+        return matching
+
+    def _purge(self, chosen: Chosen, everything: bool, dry_run: bool) -> Plan[int]:
+        if not (chosen.ids or chosen.by_choice or everything):
+            raise BadOption(
+                "purge: name ids, a queue, a task, a key, a destination or an age; "
+                "to forget every dead letter say so (everything)"
+            )
+        ids = yield from self._chosen(chosen)
+        if dry_run:
+            return len(ids)
         total = 0
-        for start in range(0, len(chosen), BATCH):
-            gone: builtins.list[str] = yield purge(chosen[start : start + BATCH])
+        for start in range(0, len(ids), BATCH):
+            gone: builtins.list[str] = yield purge(ids[start : start + BATCH])
             total += len(gone)
         return total
 

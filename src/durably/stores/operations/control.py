@@ -49,10 +49,17 @@ def limit(q: Queries, gate: str, concurrency: int | None, rate: float | None, bu
 
 @operation(writes=False)
 def dead_ids(
-    q: Queries, queue: str | None, name: str | None, key: str | None, before: int | None, limit: int, namespace: str
+    q: Queries,
+    queue: str | None,
+    name: str | None,
+    key: str | None,
+    before: int | None,
+    limit: int,
+    namespace: str,
+    destination: str | None = None,
 ) -> Steps[list[str]]:
     """Dead letters of a namespace, in the order in which they were accepted."""
-    rows = yield q("dead_ids", queue, name, key, before, limit, namespace)
+    rows = yield q("dead_ids", queue, name, key, before, limit, namespace, destination)
     return [row[0] for row in rows]
 
 

@@ -67,13 +67,25 @@ class Filter(msgspec.Struct, frozen=True):
     tag: str | None = None
     before: str | None = None
     namespace: str | None = None
+    destination: str | None = None
+    """Of the namespace: only what is delivered there."""
 
 
 @operation(writes=False)
 def list_tasks(q: Queries, wanted: Filter, limit: int) -> Steps[list[Task]]:
     """Tasks, newest first; the last id is the `before` of the next page."""
     tag = None if wanted.tag is None else msgspec.json.encode(wanted.tag).decode()
-    args = (wanted.state, wanted.queue, wanted.name, wanted.key, tag, wanted.before, limit, wanted.namespace)
+    args = (
+        wanted.state,
+        wanted.queue,
+        wanted.name,
+        wanted.key,
+        tag,
+        wanted.before,
+        limit,
+        wanted.namespace,
+        wanted.destination,
+    )
     rows: list[tuple[Any, ...]] = []
     if wanted.state is None or State(wanted.state) not in (State.DONE, State.DEAD, State.CANCELLED):
         rows += yield q("list_live", *args)

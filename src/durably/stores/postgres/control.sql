@@ -36,6 +36,8 @@ SELECT id::text FROM durably.history
  WHERE state = 'dead' AND (?1::text IS NULL OR queue = ?1::text) AND (?2::text IS NULL OR name = ?2::text)
    AND (?3::text IS NULL OR key = ?3::text) AND (?4::bigint IS NULL OR finished_at < ?4::bigint)
    AND (?6::text IS NULL OR CASE WHEN strpos(queue, '/') > 0 THEN split_part(queue, '/', 1) ELSE 'default' END = ?6::text)
+   AND (?7::text IS NULL OR id IN (SELECT task FROM durably.deliveries
+                                    WHERE namespace = ?6::text AND destination = ?7::text))
  ORDER BY created_at, seq LIMIT ?5::int
 
 -- :replay

@@ -30,6 +30,8 @@ SELECT {live}
    AND (?5::text IS NULL OR strpos(t.tags, ?5::text) > 0)
    AND (?6::text IS NULL OR t.id < ?6::text::uuid)
    AND (?8::text IS NULL OR CASE WHEN strpos(t.queue, '/') > 0 THEN split_part(t.queue, '/', 1) ELSE 'default' END = ?8::text)
+   AND (?9::text IS NULL OR t.id IN (SELECT task FROM durably.deliveries
+                                      WHERE namespace = ?8::text AND destination = ?9::text))
  ORDER BY t.id DESC LIMIT ?7::int
 
 -- :list_ended
@@ -42,6 +44,8 @@ SELECT {ended}
    AND (?5::text IS NULL OR strpos(h.tags, ?5::text) > 0)
    AND (?6::text IS NULL OR h.id < ?6::text::uuid)
    AND (?8::text IS NULL OR CASE WHEN strpos(h.queue, '/') > 0 THEN split_part(h.queue, '/', 1) ELSE 'default' END = ?8::text)
+   AND (?9::text IS NULL OR h.id IN (SELECT task FROM durably.deliveries
+                                      WHERE namespace = ?8::text AND destination = ?9::text))
  ORDER BY h.id DESC LIMIT ?7::int
 
 -- :by_prefix

@@ -33,6 +33,7 @@ SELECT id FROM durably_history
    AND (?4 IS NULL OR finished_at < ?4)
    AND (?6 IS NULL OR CASE WHEN instr(queue, '/') > 0 THEN substr(queue, 1, instr(queue, '/') - 1)
                         ELSE 'default' END = ?6)
+   AND (?7 IS NULL OR id IN (SELECT task FROM durably_deliveries WHERE namespace = ?6 AND destination = ?7))
  ORDER BY created_at, id LIMIT ?5
 
 -- :replay

@@ -30,6 +30,7 @@ SELECT {live}
    AND (?6 IS NULL OR t.id < ?6)
    AND (?8 IS NULL OR CASE WHEN instr(t.queue, '/') > 0 THEN substr(t.queue, 1, instr(t.queue, '/') - 1)
                         ELSE 'default' END = ?8)
+   AND (?9 IS NULL OR t.id IN (SELECT task FROM durably_deliveries WHERE namespace = ?8 AND destination = ?9))
  ORDER BY t.id DESC LIMIT ?7
 
 -- :list_ended
@@ -43,6 +44,7 @@ SELECT {ended}
    AND (?6 IS NULL OR h.id < ?6)
    AND (?8 IS NULL OR CASE WHEN instr(h.queue, '/') > 0 THEN substr(h.queue, 1, instr(h.queue, '/') - 1)
                         ELSE 'default' END = ?8)
+   AND (?9 IS NULL OR h.id IN (SELECT task FROM durably_deliveries WHERE namespace = ?8 AND destination = ?9))
  ORDER BY h.id DESC LIMIT ?7
 
 -- :by_prefix
