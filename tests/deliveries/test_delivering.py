@@ -457,8 +457,12 @@ def test_the_first_attempts_can_be_made_at_once_and_only_for_the_heads(
     assert states(deliveries, sent.id) == {"a": "blocked", "b": "blocked", "c": "done"}
     app.drain()
     assert post["a"] == [b"0", b"1"]
-    with pytest.raises(BadOption, match="at_once"):
-        deliveries.publish("n", 2, "a", within=object(), at_once=True)
+
+    async def within_a_loop() -> None:
+        with pytest.raises(BadOption, match="apublish"):
+            deliveries.publish("n", 2, "a", at_once=True)
+
+    asyncio.run(within_a_loop())
 
 
 def test_peers_that_failed_get_a_few_places_and_the_others_keep_their_pace(

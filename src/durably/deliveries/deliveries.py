@@ -32,6 +32,7 @@ from durably.deliveries.register import QUEUE
 from durably.deliveries.vault import Vault
 from durably.deliveries.webhooks import new_secret
 from durably.errors import BadOption, DurablyError, UnknownTask
+from durably.stores.callers.hooks import after_commit
 from durably.stores.operations.deliver import deliveries_of, message_of, publish
 from durably.stores.statement import Operation
 
@@ -104,6 +105,7 @@ class Deliveries:
         self._vault = Vault(keys)
         self.channels: dict[str, Channel] = _usual_channels()
         """How messages get there, by name. It can be changed while workers run."""
+        self._trying: set[asyncio.Task[None]] = set()
         self.dispatcher = Dispatcher(engine, namespace, self.channels, self._vault, chance)
         self.destinations = Destinations(engine, namespace, self._vault, self._check)
 
@@ -114,7 +116,9 @@ class Deliveries:
         self.destinations.driver = driver
 
     async def aclose(self) -> None:
-        """Close what the channels keep open on the running event loop."""
+        """Let first attempts end, and close what the channels keep open on the running event loop."""
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(task for task in self._trying if task.get_loop() is loop), return_exceptions=True)
         for channel in self.channels.values():
             close: Any = getattr(channel, "aclose", None)
             if close is not None:
@@ -144,17 +148,20 @@ class Deliveries:
         """Accept a message and one delivery for each of the audience, all of them or none.
 
         A destination that is not known yet is added, with `channel`. Bytes are sent as they are, anything else as JSON.
-        With `at_once` the first attempts are made here, before this returns; workers make the others.
+        With `at_once` the first attempts are made here, before this returns, and within a transaction after its commit,
+        if its connection can tell; workers make the others.
         """
-        self._may_try(within, at_once)
-        if at_once and asyncio._get_running_loop() is not None:
+        self._may_try(at_once)
+        if at_once and within is None and asyncio._get_running_loop() is not None:
             raise BadOption("at_once: an event loop is running here, use `await deliveries.apublish(...)`")
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
             sent = self._engine.store.caller(within).run(self._accepting(message, targets, fresh=True))
         else:
             sent = persist(self._engine.store, lambda again: self._accepting(message, targets, again))
-        if at_once:
+        if at_once and within is not None:
+            after_commit(within, lambda: self._try_soon(sent))
+        elif at_once:
             synchronously(self._engine, self._try(sent), "deliveries.apublish()")
         return _published(message, sent, refused)
 
@@ -172,13 +179,15 @@ class Deliveries:
         at_once: bool = False,
     ) -> Publication:
         """The asynchronous twin of publish."""
-        self._may_try(within, at_once)
+        self._may_try(at_once)
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         if within is not None:
             sent = await self._engine.store.caller(within).arun(self._accepting(message, targets, fresh=True))
         else:
             sent = await apersist(self._engine.store, lambda again: self._accepting(message, targets, again))
-        if at_once:
+        if at_once and within is not None:
+            after_commit(within, lambda: self._try_soon(sent))
+        elif at_once:
             await self._try(sent)
         return _published(message, sent, refused)
 
@@ -209,11 +218,19 @@ class Deliveries:
             raise UnknownTask(f"there is no message {message!r}")
         return msgspec.structs.replace(found, body=self._engine.codec.decode(found.body))
 
-    def _may_try(self, within: Any, at_once: bool) -> None:
-        if at_once and within is not None:
-            raise BadOption("at_once: what is published within a transaction is not there before its commit")
+    def _may_try(self, at_once: bool) -> None:
         if at_once and self.destinations.driver is None:
             raise BadOption("at_once: the first attempts need the application that the deliveries belong to")
+
+    def _try_soon(self, sent: list[tuple[Destination, str]]) -> None:
+        """Make the first attempts after a commit: here, or beside what runs on this event loop."""
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            synchronously(self._engine, self._try(sent), "deliveries.apublish()")
+        else:
+            trying = loop.create_task(self._try(sent), name="durably-first-attempts")
+            self._trying.add(trying)
+            trying.add_done_callback(self._trying.discard)
 
     async def _try(self, sent: list[tuple[Destination, str]]) -> None:
         """Make the first attempts; whatever goes wrong is left to the workers."""
