@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import durably
-from durably import errors
+from durably import deliveries, errors
 from durably.client import operators
 from durably.core.options import CallOptions, DeclaredOptions
+from durably.deliveries import destinations
 from durably.observe.events import Event
 from tests.docs_support import cipher, source
 from tests.docs_support.commands import known_commands, parses
@@ -117,6 +118,18 @@ def test_the_api_shows_the_signatures_as_they_are() -> None:
         return getattr(durably, name, None) or getattr(operators, name)
 
     assert [told for block in blocks(API) for told in complaints(block.code, find)] == []
+
+
+def test_the_reference_of_deliveries_shows_the_signatures_as_they_are() -> None:
+    page = DOCS / "reference" / "deliveries.md"
+
+    def find(name: str) -> Any:
+        return getattr(deliveries, name, None) or getattr(destinations, name)
+
+    assert [told for block in blocks(page) for told in complaints(block.code, find)] == []
+    shown = {name for name in deliveries.__all__ if re.search(rf"\b{name}\b", page.read_text("utf-8"))}
+    used = {name for name in deliveries.__all__ if any(name in guide.read_text("utf-8") for guide in pages())}
+    assert set(deliveries.__all__) <= shown | used
 
 
 def test_every_option_is_explained() -> None:

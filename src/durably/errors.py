@@ -74,6 +74,22 @@ class NotAllowed(DurablyError):
     """The command does not fit the state that the task, key or queue is in."""
 
 
+class Refused(DurablyError):
+    """The address guard does not let this URL, host or address through. Trying again cannot help."""
+
+
+class Unresolved(DurablyError):
+    """The name has no address at the moment. Trying again may help."""
+
+
+class BadSignature(DurablyError):
+    """Nothing shows that the request is what the holder of the secret or key sent: answer 401 and do not act on it."""
+
+
+class MissingPackage(DurablyError, ImportError):
+    """An optional package is not installed; the message says how to get it."""
+
+
 class SessionLost(DurablyError):
     """This worker's session is no longer live: what it held belongs to others now."""
 

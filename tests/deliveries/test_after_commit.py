@@ -126,8 +126,7 @@ def test_django_tells(app: Durably, post: Post, django: Any) -> None:
 
 
 def test_a_connection_that_cannot_tell_leaves_it_to_the_workers(app: Durably, post: Post, place: Place) -> None:
-    on_postgres = isinstance(place, PostgresPlace)
-    connection: Any = psycopg.connect(place.url) if on_postgres else sqlite3.connect(place.path)
+    connection: Any = sqlite3.connect(place.path) if isinstance(place, SqlitePlace) else psycopg.connect(place.url)
     connection.execute("BEGIN")
     app.deliveries.publish("n", 1, "a", within=connection, at_once=True)
     connection.commit()

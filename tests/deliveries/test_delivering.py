@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from durably import BadOption, Conflict, Durably, StoreUnavailable, UnknownTask
+from durably import BadOption, Conflict, Durably, DurablyError, StoreUnavailable, UnknownTask
 from durably.core.delivery import Destination, Kind, Outcome
 from durably.core.lifecycle import lapse
 from durably.deliveries.audience import Peer
 from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries
 from durably.deliveries.dispatch import SUSPECTS
+from durably.deliveries.register import DestinationChange
 from durably.deliveries.vault import new_key
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit
@@ -745,3 +746,64 @@ def test_dead_letters_are_found_counted_replayed_and_purged_by_destination(
     assert app.dead.purge(destination="b", dry_run=True) == 3
     assert app.dead.purge(destination="b") == 3
     assert app.dead.list() == []
+
+
+def test_a_hook_is_told_of_every_change_that_a_peer_makes(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    told: list[tuple[str, str, str, str]] = []
+
+    @deliveries.on_change
+    @app.task
+    async def look(change: DestinationChange) -> None:
+        told.append((change.destination, change.before, change.standing, change.reason))
+
+    peers(deliveries, "a", "b", schedule=AT_ONCE)
+    gone = Outcome(kind=Kind.GONE, reason="410 Gone")
+    throttled = Outcome(kind=Kind.THROTTLED, reason="429", retry_after=0.0)
+    post.answers = {"a": lambda _: gone, "b": lambda _: throttled}
+    deliveries.publish("n", 1, ["a", "b"])
+    app.drain()
+    deliveries.destinations.pause("b")
+    deliveries.destinations.resume("b")
+    post.answers.clear()
+    app.drain()
+
+    assert told == [("a", "active", "gone", "410 Gone"), ("b", "active", "throttled", "429")]
+
+
+def test_a_hook_that_takes_something_else_is_refused_at_once(app: Durably, deliveries: Deliveries) -> None:
+    @app.task
+    async def look(letter: str) -> None: ...
+
+    with pytest.raises(DurablyError, match="change"):
+        deliveries.on_change(look)
+
+
+def test_the_report_tells_what_last_went_wrong(app: Durably, deliveries: Deliveries, post: Post) -> None:
+    peers(deliveries, "a")
+    post.answers["a"] = lambda _: BROKEN
+    sent = deliveries.publish("n", 1, "a")
+    app.tick()
+
+    assert [one.reason for one in deliveries.report(sent.id)] == ["500 Internal Server Error"]
+
+
+def test_the_old_secret_signs_for_as_long_as_the_rotation_says(app: Durably, deliveries: Deliveries) -> None:
+    deliveries.destinations.add("a", "https://a.example/hooks")
+    [first] = deliveries.destinations.secrets("a")
+    second = deliveries.destinations.rotate("a")
+    assert deliveries.destinations.secrets("a") == (second, first)
+
+    third = deliveries.destinations.rotate("a", overlap=0)
+    assert deliveries.destinations.secrets("a") == (third,)
+    with pytest.raises(BadOption, match="overlap"):
+        deliveries.destinations.rotate("a", overlap="soon")
+
+
+def test_a_webhook_need_not_be_signed_and_then_needs_no_key(
+    app: Durably, deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not deliveries.destinations.add("a", "https://a.example/hooks", signed=False).signed
+    assert deliveries.destinations.secrets("a") == ()
+    assert deliveries.destinations.add("b", "post:b", channel="post").signed is False
+    with pytest.raises(BadOption, match="needs none"):
+        deliveries.destinations.add("c", "https://c.example/hooks", signed=False, secret="whsec_" + "A" * 44)

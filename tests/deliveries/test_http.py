@@ -9,13 +9,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from durably import Durably
+from durably import BadSignature, Durably, Refused
 from durably.core.delivery import Kind, Outcome
 from durably.deliveries import federation, webhooks
 from durably.deliveries.classify import Reply
 from durably.deliveries.client import Client
 from durably.deliveries.deliveries import Deliveries
-from durably.deliveries.guard import Guard, Refused
+from durably.deliveries.guard import Guard
 from durably.deliveries.http import Federation, Webhook
 from durably.deliveries.vault import new_key
 from tests.support.receivers import NAMES, Answer, Receiver, Request, certificate
@@ -64,7 +64,7 @@ def test_a_webhook_arrives_signed_and_its_receiver_can_tell(
     [request] = receiver.requests
     secrets = deliveries.destinations.secrets("shop")
     assert webhooks.verify(request.body, headers(request), secrets).message_id == sent.id
-    with pytest.raises(webhooks.BadSignature):
+    with pytest.raises(BadSignature):
         webhooks.verify(request.body + b" ", headers(request), secrets)
     assert (request.method, request.path, request.body) == ("POST", "/hooks?a=1", b'{"id":7}')
     assert request.header("content-type") == "application/json"
@@ -218,6 +218,7 @@ def test_a_certificate_that_is_trusted_is_enough_and_one_that_is_not_is_transien
     assert isinstance(stranger, Outcome)
     assert stranger.kind is Kind.TRANSIENT
     assert stranger.reason.startswith("TLS: ")
+    assert stranger.alarming
 
 
 def test_the_guard_stands_before_every_connection(receiver: Receiver) -> None:

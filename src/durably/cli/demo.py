@@ -10,8 +10,8 @@ from pathlib import Path
 from durably.cli.connect import DEMO
 from durably.cli.grammar import Commands, Parser, command
 from durably.deliveries.vault import VARIABLE, new_key
-from durably.deliveries.webhooks import MissingPackage
 from durably.demo.files import begin
+from durably.errors import MissingPackage
 
 
 def add(commands: Commands[Parser]) -> None:

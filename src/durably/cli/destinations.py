@@ -20,7 +20,7 @@ from durably.cli.report import Waiting, as_data, as_table, as_text, facts, outco
 from durably.cli.usage import Usage
 from durably.cli.words import counted, printable
 from durably.core.delivery import Standing
-from durably.errors import NotAllowed, UnknownTask
+from durably.errors import NotAllowed, Refused, UnknownTask
 
 if TYPE_CHECKING:
     from durably.deliveries.destinations import DestinationInfo, Destinations, RuleOptions
@@ -54,8 +54,9 @@ def add(commands: Commands[Parser]) -> None:
     summary = "try here and now whether the peer is back, with the message that waits first"
     on_store(_of_one(own, "probe", summary, "acme --app shop.tasks:app"), probe)
 
-    parser = _of_one(own, "rotate", "a new secret, which signs beside the old one until that is retired")
+    parser = _of_one(own, "rotate", "a new secret; the old one signs beside it for a day", "acme", "acme --overlap 7d")
     _secret(parser)
+    parser.add_argument("--overlap", metavar="TIME", default="24h", help="how long the old one signs too (24h)")
     on_store(parser, rotate)
 
     on_store(_of_one(own, "retire", "sign with the newest secret only"), retire)
@@ -102,6 +103,7 @@ def _declare_changes(own: Commands[Parser]) -> None:
     parser.add_argument("address", metavar="ADDRESS", help="where it is, in the form that its channel wants")
     parser.add_argument("--channel", default="webhook", help="how messages get there (webhook)")
     _secret(parser)
+    parser.add_argument("--unsigned", action="store_true", help="without a secret: messages are not signed")
     _rules(parser, new=True)
     on_store(parser, add_destination)
 
@@ -159,7 +161,12 @@ def add_destination(app: Durably, options: argparse.Namespace) -> int:
     given = _given_secret(options)
     with _told_how_to_allow(options):
         added = destinations.add(
-            options.name, options.address, channel=options.channel, secret=given, **_chosen(options)
+            options.name,
+            options.address,
+            channel=options.channel,
+            secret=given,
+            signed=not options.unsigned,
+            **_chosen(options),
         )
     _tell_of_channel(app, options, added.channel)
     secret = destinations.secrets(added.name)[0] if added.signed and given is None else None
@@ -281,14 +288,14 @@ def rotate(app: Durably, options: argparse.Namespace) -> int:
     """`durably destinations rotate`."""
     destinations = app.deliveries.destinations
     given = _given_secret(options)
-    new = destinations.rotate(options.name, given)
+    new = destinations.rotate(options.name, given, overlap=options.overlap)
     several = len(destinations.secrets(options.name)) > 1
     told = [f"Destination {printable(options.name)} has a new secret."]
     if given is None:
         told += ["", f"  secret  {new}", "", f"Give it to the receiver. {_shows(options.name)} shows it too."]
     if several:
         told.append(
-            "The old one signs beside it. Once the receiver knows the new one: "
+            f"The old one signs beside it for {options.overlap}. To end that sooner: "
             f"`durably destinations retire {quote(options.name)}`."
         )
     answer(options, {"name": options.name, "secret": new if given is None else None}, "\n".join(told))
@@ -326,8 +333,6 @@ def _given_secret(options: argparse.Namespace) -> str | None:
 @contextmanager
 def _told_how_to_allow(options: argparse.Namespace) -> Iterator[None]:
     """The guard of this command is the usual one; that of an application may let more through."""
-    from durably.deliveries.guard import Refused
-
     try:
         yield
     except Refused as error:

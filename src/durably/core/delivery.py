@@ -58,6 +58,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Counts for the breaker: a network error, or the peer's own failure."""
     disables: bool = False
     """The peer wants nothing more until somebody has looked at it."""
+    alarming: bool = False
+    """Trying again may help, but somebody should look at it now."""
     learned: str | None = None
     """What to remember about the peer, in the channel's own words."""
     status: int | None = None

@@ -30,8 +30,9 @@ from yarl import URL
 from durably.core.delivery import Kind, Outcome
 from durably.deliveries.alarms import Alarms
 from durably.deliveries.classify import Reply
-from durably.deliveries.guard import Guard, Refused, Target, Unresolved
+from durably.deliveries.guard import Guard, Target
 from durably.deliveries.perloop import PerLoop
+from durably.errors import Refused, Unresolved
 
 BODY_LIMIT = 64 * 1024
 IDLE = 10.0
@@ -235,7 +236,7 @@ def _unreachable(reason: str) -> Outcome:
 def _trouble(error: ClientError, way: _Body) -> Outcome:
     """What it means that there is no answer."""
     if isinstance(error, ClientSSLError):
-        return Outcome(kind=Kind.TRANSIENT, reason=f"TLS: {error}", breaks=True)
+        return Outcome(kind=Kind.TRANSIENT, reason=f"TLS: {error}", breaks=True, alarming=True)
     if isinstance(error, ClientConnectorError):
         if error.os_error.errno in OURS:
             return Outcome(kind=Kind.INFRA, reason=str(error))

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec
 
 import msgspec
 
+from durably.client.definition import Definition
 from durably.client.engine import Engine
 from durably.client.info import TaskInfo, readable, task_info
 from durably.client.loop import synchronously
@@ -21,19 +22,19 @@ from durably.core.delivery import Destination, Message
 from durably.core.ids import derived
 from durably.core.moment import micros
 from durably.core.options import text
-from durably.core.task import Draft, State, Task, full_queue
+from durably.core.task import Draft, State, full_queue
 from durably.deliveries.audience import Audience, Target, To, resolved
 from durably.deliveries.channel import Channel
 from durably.deliveries.destinations import Destinations
 from durably.deliveries.dispatch import Dispatcher, remembered
 from durably.deliveries.drive import Driver
 from durably.deliveries.guard import Guard
-from durably.deliveries.register import QUEUE
-from durably.deliveries.vault import Vault
+from durably.deliveries.register import QUEUE, DestinationChange
+from durably.deliveries.vault import Secret, Vault
 from durably.deliveries.webhooks import new_secret
 from durably.errors import BadOption, DurablyError, UnknownTask
 from durably.stores.callers.hooks import after_commit
-from durably.stores.operations.deliver import deliveries_of, message_of, publish
+from durably.stores.operations.deliver import Sent, deliveries_of, message_of, publish
 from durably.stores.statement import Operation
 
 P = ParamSpec("P")
@@ -83,7 +84,7 @@ class DeliveryInfo(msgspec.Struct, frozen=True):
     info: TaskInfo | None
     """None once its history has been pruned."""
     reason: str | None = None
-    """Why it ended without arriving, or why the last attempt was not charged."""
+    """Why it ended without arriving, or has not arrived yet."""
     possible_duplicate: bool = False
     """Whether an attempt may have arrived whose answer did not come."""
 
@@ -131,6 +132,18 @@ class Deliveries:
             return Audience(find, args, kwargs)
 
         return named
+
+    def on_change(self, task: Definition[..., Any]) -> Definition[..., Any]:
+        """Let this task be told, with one argument `change`, whenever a peer makes its destination stand otherwise.
+
+        It is accepted together with the change: a crash in between cannot lose it. Pauses and resumes are not told.
+        """
+        try:
+            task.signature.encode((), {"change": DestinationChange("acme", "active", "gone", "")})
+        except TypeError as error:
+            raise BadOption(f"on_change: the task must take one argument `change`: {error}") from None
+        self.dispatcher.register.hook = task
+        return task
 
     def publish(
         self,
@@ -241,9 +254,8 @@ class Deliveries:
             except Exception as error:
                 log.warning("the first attempts are left to the workers: %s", error)
 
-    def _reported(self, found: list[tuple[str, str, Task | None]]) -> list[DeliveryInfo]:
-        codec = self._engine.codec
-        return [_delivery(name, task, row, codec) for name, task, row in found]
+    def _reported(self, found: list[Sent]) -> list[DeliveryInfo]:
+        return [_delivery(one, self._engine.codec) for one in found]
 
     def _check(self, channel: str, address: str) -> None:
         """Let the channel refuse an address before anything waits for it."""
@@ -292,7 +304,7 @@ class Deliveries:
         """A new webhook is signed, if there is a key to keep its secret with."""
         if destination.channel != "webhook" or self._vault.empty:
             return destination
-        sealed = self._vault.seal([new_secret()], destination.namespace, destination.name)
+        sealed = self._vault.seal([Secret(new_secret())], destination.namespace, destination.name)
         return msgspec.structs.replace(destination, secrets=sealed)
 
     def _drafting(self, message: Message) -> Callable[[Destination], Draft]:
@@ -326,13 +338,14 @@ def _usual_channels() -> dict[str, Channel]:
     return {"webhook": Webhook(Client(Guard()))}
 
 
-def _delivery(destination: str, task: str, row: Task | None, codec: Codec) -> DeliveryInfo:
+def _delivery(sent: Sent, codec: Codec) -> DeliveryInfo:
+    row = sent.task
     if row is None:
-        return DeliveryInfo(destination, task, None)
+        return DeliveryInfo(sent.destination, sent.id, None)
     memory, info = remembered(readable(row.details, codec)), task_info(row, codec)
     kept = isinstance(info.result, dict) and info.result.get("possible_duplicate") is True
     doubtful = kept if info.state == State.DONE else row.crashes > 0 or memory.possible_duplicate
-    return DeliveryInfo(destination, task, info, info.reason or memory.reason or None, doubtful)
+    return DeliveryInfo(sent.destination, sent.id, info, info.reason or memory.reason or sent.error, doubtful)
 
 
 def _published(message: Message, sent: list[tuple[Destination, str]], refused: dict[str, str]) -> Publication:

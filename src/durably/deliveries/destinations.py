@@ -16,12 +16,12 @@ from durably.client.plan import Plan, arun, run
 from durably.core.brief import brief
 from durably.core.delivery import Condition, Destination, Rules, Standing
 from durably.core.limits import parse_rate
-from durably.core.moment import Duration, seconds
+from durably.core.moment import Duration, micros, seconds
 from durably.core.options import text
 from durably.core.task import State, Task, full_queue
 from durably.deliveries.drive import Driver
 from durably.deliveries.register import QUEUE
-from durably.deliveries.vault import Vault
+from durably.deliveries.vault import Secret, Vault
 from durably.deliveries.webhooks import new_secret, sign
 from durably.errors import BadOption, Conflict, UnknownTask
 from durably.stores.operations.deliver import (
@@ -137,10 +137,11 @@ class Destinations(Operator):
         *,
         channel: str = "webhook",
         secret: str | None = None,
+        signed: bool = True,
         **options: Unpack[RuleOptions],
     ) -> DestinationInfo:
-        """Add a destination. A webhook without a `secret` gets a new one, which `secrets` shows."""
-        return run(self._store, self._add(name, address, channel, secret, options))
+        """Add a destination. A webhook that is `signed` gets a new secret unless one is given; `secrets` shows it."""
+        return run(self._store, self._add(name, address, channel, secret, signed, options))
 
     async def aadd(
         self,
@@ -149,10 +150,11 @@ class Destinations(Operator):
         *,
         channel: str = "webhook",
         secret: str | None = None,
+        signed: bool = True,
         **options: Unpack[RuleOptions],
     ) -> DestinationInfo:
         """The asynchronous twin of add."""
-        return await arun(self._store, self._add(name, address, channel, secret, options))
+        return await arun(self._store, self._add(name, address, channel, secret, signed, options))
 
     def get(self, name: str) -> DestinationInfo:
         """One destination."""
@@ -265,13 +267,13 @@ class Destinations(Operator):
         """The asynchronous twin of secrets."""
         return self._opened(await arun(self._store, self._found(name)))
 
-    def rotate(self, name: str, secret: str | None = None) -> str:
-        """A new secret, which signs beside the old one until `retire`; the new one."""
-        return run(self._store, self._rotated(name, secret))
+    def rotate(self, name: str, secret: str | None = None, *, overlap: Duration = "24h") -> str:
+        """A new secret; the old one signs beside it for as long as `overlap` says, or until `retire`. The new one."""
+        return run(self._store, self._rotated(name, secret, overlap))
 
-    async def arotate(self, name: str, secret: str | None = None) -> str:
+    async def arotate(self, name: str, secret: str | None = None, *, overlap: Duration = "24h") -> str:
         """The asynchronous twin of rotate."""
-        return await arun(self._store, self._rotated(name, secret))
+        return await arun(self._store, self._rotated(name, secret, overlap))
 
     def retire(self, name: str) -> DestinationInfo:
         """Sign with the newest secret only."""
@@ -293,26 +295,25 @@ class Destinations(Operator):
         return release_line(full_queue(self._namespace, QUEUE), destination.line)
 
     def _opened(self, destination: Destination) -> tuple[str, ...]:
-        return self._vault.open(destination.secrets, self._namespace, destination.name)
+        return self._vault.open(destination.secrets, self._namespace, destination.name, self._engine.clock.now())
 
     def _infos(self, tasks: builtins.list[Task]) -> builtins.list[TaskInfo]:
         return [task_info(task, self._engine.codec) for task in tasks]
 
     def _add(
-        self, name: str, address: str, channel: str, secret: str | None, options: RuleOptions
+        self, name: str, address: str, channel: str, secret: str | None, signed: bool, options: RuleOptions
     ) -> Plan[DestinationInfo]:
         self._check(channel, address)
+        if secret and not signed:
+            raise BadOption("secret: a destination that is not signed for needs none")
+        secrets = [_checked(secret) if secret else new_secret()] if secret or (signed and channel == "webhook") else []
         made = Destination(
             self._namespace,
             text(name, "destination"),
             text(channel, "channel"),
             address,
             rules_with(self.rules, options),
-            secrets=self._vault.seal(
-                [_checked(secret) if secret else new_secret()] if channel == "webhook" or secret else [],
-                self._namespace,
-                name,
-            ),
+            secrets=self._vault.seal([Secret(one) for one in secrets], self._namespace, name),
         )
         added: set[str] = yield add_destinations([made])
         if not added:
@@ -398,19 +399,22 @@ class Destinations(Operator):
         yield self._released(found[name])
         return known
 
-    def _rotated(self, name: str, secret: str | None) -> Plan[str]:
+    def _rotated(self, name: str, secret: str | None, overlap: Duration) -> Plan[str]:
         new = _checked(secret) if secret else new_secret()
+        until = self._engine.clock.now() + micros(seconds(overlap, "overlap"))
 
         def change(one: Destination) -> Destination:
-            kept = self._opened(one)[:1]
-            return msgspec.structs.replace(one, secrets=self._vault.seal([new, *kept], self._namespace, name))
+            kept = [Secret(old, until) for old in self._opened(one)[:1]]
+            sealed = self._vault.seal([Secret(new), *kept], self._namespace, name)
+            return msgspec.structs.replace(one, secrets=sealed)
 
         yield from self._changed(name, change)
         return new
 
     def _retired(self, name: str) -> Plan[DestinationInfo]:
         def change(one: Destination) -> Destination:
-            return msgspec.structs.replace(one, secrets=self._vault.seal(self._opened(one)[:1], self._namespace, name))
+            newest = [Secret(text) for text in self._opened(one)[:1]]
+            return msgspec.structs.replace(one, secrets=self._vault.seal(newest, self._namespace, name))
 
         return _info((yield from self._changed(name, change)))
 

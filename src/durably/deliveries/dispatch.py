@@ -86,7 +86,7 @@ class Dispatcher:
         self._namespace = namespace
         self._channels = channels
         self._vault = vault
-        self._register = Register(engine)
+        self.register = Register(engine)
         self._chance = chance or random.Random()
         self._suspects = 0
         self._alarms = Alarms()
@@ -99,7 +99,7 @@ class Dispatcher:
             raise Snooze(NOT_TWICE, "it was tried a moment ago")
         try:
             loop = asyncio.get_running_loop()
-            loaded = await self._register.look_up(loop, self._namespace, destination, message)
+            loaded = await self.register.look_up(loop, self._namespace, destination, message)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         if loaded.destination is None:
@@ -130,12 +130,12 @@ class Dispatcher:
         monotonic = self._engine.clock.monotonic
         began = monotonic()
         try:
-            destination = await self._register.admitted(destination, task.id, at)
+            destination = await self.register.admitted(destination, task.id, at)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         if not self._peers.may_begin(destination.name, began):
             wait = PROVING * (1 + self._chance.random())
-            await self._register.hold(destination, wait)
+            await self.register.hold(destination, wait)
             raise Snooze(wait, "the peer has not answered the first messages yet")
         doubtful, outcome = await self._is_doubtful(task), None
         self._peers.begin(destination.name)
@@ -145,7 +145,7 @@ class Dispatcher:
             answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
             self._peers.end(destination.name, monotonic(), answered=answered)
         now = at + micros(monotonic() - began)
-        verdict = await self._register.settled(destination, outcome, task.spent, now, self._chance.random())
+        verdict = await self.register.settled(destination, outcome, task.spent, now, self._chance.random())
         doubtful_now = doubtful or outcome.kind is Kind.UNKNOWN
         match verdict:
             case Done():
@@ -192,12 +192,12 @@ class Dispatcher:
             reason = f"the message cannot be decoded: {type(error).__name__}: {error}"
             return Outcome(kind=Kind.PERMANENT, reason=clean(reason, 500))
         plain = message if body is message.body else msgspec.structs.replace(message, body=body)
+        now = self._engine.clock.now()
         try:
-            secrets = self._vault.open(destination.secrets, destination.namespace, destination.name)
+            secrets = self._vault.open(destination.secrets, destination.namespace, destination.name, now)
         except DurablyError as error:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
-        now = self._engine.clock.now() / SECOND
-        delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now)
+        delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND)
         limit = self._alarms.limit(loop, destination.rules.timeout + LENIENCY)
         slow = self._alarms.after(loop, SLOW, task.lend)
         # From now on the peer may have it, whatever interrupts this attempt.

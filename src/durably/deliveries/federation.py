@@ -25,8 +25,8 @@ import msgspec
 
 from durably.core.brief import brief
 from durably.core.moment import Duration, seconds
-from durably.deliveries.webhooks import BadSignature, cryptography_needed, field
-from durably.errors import BadOption
+from durably.deliveries.webhooks import cryptography_needed, field
+from durably.errors import BadOption, BadSignature
 
 with cryptography_needed("a federation signature"):
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm

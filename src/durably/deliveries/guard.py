@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from durably.errors import BadOption, DurablyError
+from durably.errors import BadOption, Refused, Unresolved
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -76,14 +76,6 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("ff00::/8", "a multicast group"),
     )
 )
-
-
-class Refused(DurablyError):
-    """The guard does not let this URL, host or address through. Trying again cannot help."""
-
-
-class Unresolved(DurablyError):
-    """The name has no address at the moment. Trying again may help."""
 
 
 class Target(msgspec.Struct, frozen=True):

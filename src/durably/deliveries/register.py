@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from durably.client.definition import Definition
 from durably.client.engine import Engine
 from durably.core.delivery import (
     Condition,
@@ -33,7 +35,7 @@ from durably.deliveries.writer import Writer
 from durably.errors import DurablyError, Permanent, Snooze
 from durably.observe.events import Event
 from durably.observe.events import Kind as EventKind
-from durably.stores.operations.deliver import hold_line, release_line
+from durably.stores.operations.deliver import change_and_tell, hold_line, release_line
 
 log = logging.getLogger("durably.deliveries")
 
@@ -50,10 +52,21 @@ TOLD: Mapping[Standing, EventKind] = {
 }
 
 
+class DestinationChange(msgspec.Struct, frozen=True):
+    """What a hook receives as its argument `change`."""
+
+    destination: str
+    before: str
+    standing: str
+    reason: str
+
+
 class Register:
     """The destinations of an application, as its deliveries see them."""
 
     def __init__(self, engine: Engine) -> None:
+        self.hook: Definition[..., Any] | None = None
+        """The task that is told when a destination stands otherwise than before."""
         self._engine = engine
         self._store = engine.store
         self._loaders = PerLoop(lambda loop: Loader(engine.store, loop))
@@ -93,6 +106,9 @@ class Register:
 
     async def settled(self, destination: Destination, outcome: Outcome, spent: int, now: int, chance: float) -> Verdict:
         """What becomes of the message; and how the destination stands after this is written, if that has changed."""
+        if outcome.alarming:
+            log.warning("look at the destination %s: %s", destination.name, outcome.reason)
+            self._engine.events.emit(Event("destination_alarming", name=destination.name, reason=outcome.reason))
         verdict, condition = settle(destination.rules, destination.condition, outcome, spent, now, chance)
         try:
             if condition != destination.condition:
@@ -129,6 +145,13 @@ class Register:
 
     async def _written(self, destination: Destination, condition: Condition) -> Destination | None:
         changed = msgspec.structs.replace(destination, condition=condition)
+        before = destination.condition.standing
+        if self.hook is not None and before is not condition.standing:
+            change = DestinationChange(destination.name, str(before), str(condition.standing), condition.reason)
+            told = self.hook.call(change=change).draft()
+            if await self._store.arun(change_and_tell(changed, told)):
+                return msgspec.structs.replace(changed, version=changed.version + 1)
+            return None
         if await self._writers.of(asyncio.get_running_loop()).write(changed):
             return msgspec.structs.replace(changed, version=changed.version + 1)
         return None

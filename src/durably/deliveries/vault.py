@@ -31,13 +31,23 @@ def new_key() -> str:
     return b64encode(os.urandom(KEY_BYTES)).decode()
 
 
+class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A secret, and until when it signs: a moment in microseconds, or 0 for good."""
+
+    text: str
+    until: int = 0
+
+    def __repr__(self) -> str:
+        return f"<secret until {self.until}>" if self.until else "<secret>"
+
+
 class Vault:
     """Seals and opens the secrets of destinations. Of several keys the first one seals, and all of them open."""
 
     def __init__(self, keys: Sequence[str] | None = None) -> None:
         given = os.environ.get(VARIABLE, "").split(",") if keys is None else keys
         self._keys = [_decoded(key.strip()) for key in given if key.strip()]
-        self._opened: dict[tuple[bytes, str, str], tuple[str, ...]] = {}
+        self._opened: dict[tuple[bytes, str, str], tuple[Secret, ...]] = {}
 
     def __repr__(self) -> str:
         return f"<vault with {len(self._keys)} keys>"
@@ -47,7 +57,7 @@ class Vault:
         """Whether it has no key."""
         return not self._keys
 
-    def seal(self, secrets: Sequence[str], namespace: str, name: str) -> bytes | None:
+    def seal(self, secrets: Sequence[Secret], namespace: str, name: str) -> bytes | None:
         """The secrets as they are stored for a destination; None for none at all."""
         if not secrets:
             return None
@@ -60,8 +70,8 @@ class Vault:
         text = AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(list(secrets)), _place(namespace, name))
         return msgspec.json.encode(_Sealed(_name(self._keys[0]), nonce, text))
 
-    def open(self, sealed: bytes | None, namespace: str, name: str) -> tuple[str, ...]:
-        """The secrets that were sealed for this destination."""
+    def open(self, sealed: bytes | None, namespace: str, name: str, now: int) -> tuple[str, ...]:
+        """The secrets that were sealed for this destination, as far as they still sign at this moment."""
         if sealed is None:
             return ()
         known = self._opened.get((sealed, namespace, name))
@@ -69,9 +79,9 @@ class Vault:
             if len(self._opened) >= REMEMBERED:
                 self._opened.clear()
             known = self._opened[sealed, namespace, name] = self._open(sealed, namespace, name)
-        return known
+        return tuple(secret.text for secret in known if not secret.until or secret.until > now)
 
-    def _open(self, sealed: bytes, namespace: str, name: str) -> tuple[str, ...]:
+    def _open(self, sealed: bytes, namespace: str, name: str) -> tuple[Secret, ...]:
         with cryptography_needed("a secret"):
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -80,7 +90,7 @@ class Vault:
             for key in self._keys:
                 if _name(key) == found.key:
                     plain = AESGCM(key).decrypt(found.nonce, found.text, _place(namespace, name))
-                    return msgspec.json.decode(plain, type=tuple[str, ...])
+                    return msgspec.json.decode(plain, type=tuple[Secret, ...])
         except (msgspec.MsgspecError, InvalidTag, ValueError):
             raise BadOption(
                 f"the secrets of {name!r} cannot be opened: they were damaged, or moved from elsewhere"

@@ -19,7 +19,7 @@ import msgspec
 
 from durably.core.brief import brief
 from durably.core.moment import Duration, seconds
-from durably.errors import BadOption, DurablyError
+from durably.errors import BadOption, BadSignature, MissingPackage
 
 LONGEST_HEADER = 8192
 
@@ -32,14 +32,6 @@ _WANTED = {
 _TEXT = re.compile(r"[\t -~]*")
 _MESSAGE_ID = re.compile(r"[!-\-/-~]{1,256}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
-
-
-class BadSignature(DurablyError):
-    """Nothing shows that the request is what the holder of the secret or key sent: answer 401 and do not act on it."""
-
-
-class MissingPackage(DurablyError, ImportError):
-    """An optional package is not installed; the message says how to get it."""
 
 
 class Verified(msgspec.Struct, frozen=True):

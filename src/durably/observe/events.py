@@ -39,6 +39,7 @@ Kind = Literal[
     "destination_suspended",
     "destination_disabled",
     "destination_gone",
+    "destination_alarming",
     "session_lost",
     "session_dead",
     "worker_started",

@@ -42,8 +42,8 @@ from durably.deliveries.federation import (
     signature_base,
     verify,
 )
-from durably.deliveries.webhooks import LONGEST_HEADER, BadSignature, MissingPackage
-from durably.errors import BadOption
+from durably.deliveries.webhooks import LONGEST_HEADER
+from durably.errors import BadOption, BadSignature, MissingPackage
 
 Private = rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 Sign = Callable[[Key, str, str, bytes, str, float], dict[str, str]]

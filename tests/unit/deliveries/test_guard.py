@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from durably.deliveries.guard import MAX_URL, Guard, Refused, Target, Unresolved
-from durably.errors import BadOption
+from durably.deliveries.guard import MAX_URL, Guard, Target
+from durably.errors import BadOption, Refused, Unresolved
 
 SECRET = "hunter2"
 

@@ -19,9 +19,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from durably.deliveries import webhooks
 from durably.deliveries.webhooks import (
     LONGEST_HEADER,
-    BadSignature,
     KeyPair,
-    MissingPackage,
     Verified,
     field,
     new_key_pair,
@@ -29,7 +27,7 @@ from durably.deliveries.webhooks import (
     sign,
     verify,
 )
-from durably.errors import BadOption, DurablyError
+from durably.errors import BadOption, BadSignature, DurablyError, MissingPackage
 
 ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 BODY = b'{"test": 2432232314}'

@@ -11,10 +11,11 @@ from email.parser import BytesParser
 
 import msgspec
 
-from durably.deliveries.webhooks import BadSignature, verify
+from durably.deliveries.webhooks import verify
 from durably.demo.deliveries.app import SENDER
 from durably.demo.deliveries.lines import Line
 from durably.demo.ledger import Ledger
+from durably.errors import BadSignature
 
 HOST = "127.0.0.1"
 DIGITS = 5

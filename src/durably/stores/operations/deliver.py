@@ -129,6 +129,15 @@ def change_rules(q: Queries, changed: Destination) -> Steps[set[tuple[str, str]]
     return written
 
 
+@operation()
+def change_and_tell(q: Queries, changed: Destination, told: Draft) -> Steps[set[tuple[str, str]]]:
+    """The same, and accept a task that tells of it, if it was written."""
+    written = yield from _change(q, [changed])
+    if written:
+        yield from accepted(q, [told], False, False)
+    return written
+
+
 def _change(q: Queries, changed: Sequence[Destination]) -> Steps[set[tuple[str, str]]]:
     rows = yield q.each(
         "change_destinations",
@@ -273,14 +282,27 @@ def message_of(q: Queries, message: str) -> Steps[Message | None]:
     return _message(rows[0]) if rows else None
 
 
+class Sent(msgspec.Struct, frozen=True):
+    """A delivery of a message: the task, how that is now if it is still known, and what last went wrong."""
+
+    destination: str
+    id: str
+    task: Task | None
+    error: str | None
+
+
 @operation(writes=False)
-def deliveries_of(q: Queries, message: str, namespace: str) -> Steps[list[tuple[str, str, Task | None]]]:
-    """To whom a message was to go: the destination, the task, and how that is now, if it is still known."""
+def deliveries_of(q: Queries, message: str, namespace: str) -> Steps[list[Sent]]:
+    """To whom a message was to go, in the order of their names."""
     if not is_id(message):
         return []
     rows = yield q("deliveries_of", message, namespace)
-    tasks = {task.id: task for task in (yield from fetch(q, [task for _, task in rows]))} if rows else {}
-    return [(destination, task, tasks.get(task)) for destination, task in rows]
+    if not rows:
+        return []
+    tasks = {task.id: task for task in (yield from fetch(q, [task for _, task in rows]))}
+    tried = [task.id for task in tasks.values() if task.attempt and task.state != State.DONE]
+    errors: dict[str, str] = dict((yield q("last_errors", tried)) if tried else [])
+    return [Sent(destination, task, tasks.get(task), errors.get(task)) for destination, task in rows]
 
 
 @operation(writes=False)

@@ -67,6 +67,12 @@ SELECT id::text, created_at, kind, sender, content_type, headers, body
 SELECT destination, task::text FROM durably.deliveries
  WHERE message = ?1::text::uuid AND namespace = ?2::text ORDER BY destination
 
+-- :last_errors
+-- What the last attempt that failed said.
+SELECT d.task, a.message
+  FROM unnest(?1::text[]) AS d(task)
+ CROSS JOIN LATERAL (SELECT message FROM durably.attempts WHERE task = d.task::uuid ORDER BY attempt DESC LIMIT 1) a
+
 -- :pending_deliveries
 -- What waits for one destination, or is under way, in the order of acceptance.
 SELECT d.task::text

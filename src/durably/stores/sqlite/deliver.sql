@@ -46,6 +46,11 @@ SELECT id, created_at, kind, sender, content_type, headers, body
 -- :deliveries_of
 SELECT destination, task FROM durably_deliveries WHERE message = ?1 AND namespace = ?2 ORDER BY destination
 
+-- :last_errors
+SELECT task, message FROM durably_attempts a
+ WHERE task IN (SELECT value FROM json_each(?1))
+   AND attempt = (SELECT max(attempt) FROM durably_attempts WHERE task = a.task)
+
 -- :pending_deliveries
 SELECT d.task
   FROM durably_deliveries d

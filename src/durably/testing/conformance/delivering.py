@@ -6,11 +6,13 @@ import msgspec
 
 from durably.core import lifecycle
 from durably.core.delivery import Condition, Destination, Message, Rules, Standing
+from durably.core.task import Failure
 from durably.errors import BadOption
 from durably.stores.operations.commit import commit
 from durably.stores.operations.deliver import (
     FIRST,
     add_destinations,
+    change_and_tell,
     change_destination,
     change_rules,
     deliveries_of,
@@ -24,7 +26,7 @@ from durably.stores.operations.deliver import (
 )
 from durably.stores.operations.read import gates
 from durably.stores.operations.sweep import prune
-from durably.testing.world import World
+from durably.testing.world import RETRY, World
 
 HOUR = 3600
 
@@ -111,6 +113,27 @@ class Delivering:
                 world.apply(last)
                 assert (world.get(task).state, world.get(task).details) == ("dead", b'"last"')
 
+    def test_the_last_error_of_a_delivery_is_told(self, world: World) -> None:
+        message = a_message(world)
+        sent(world, message, "a")
+        for error in ("first", "second"):
+            [held] = world.claim(world.session())
+            world.apply(lifecycle.fail(held, Failure("Boom", error), RETRY, 0.0))
+            world.advance(HOUR)
+            world.promote()
+
+        assert [one.error for one in world.run(deliveries_of(message.id, "default"))] == ["second"]
+
+    def test_a_change_is_told_by_a_task_of_its_own_or_not_made(self, world: World) -> None:
+        world.run(add_destinations([a_peer("a")]))
+        found = world.run(destinations("default", ["a"]))["a"]
+        gone = msgspec.structs.replace(found, condition=Condition(Standing.GONE, "left"))
+        told, again = world.draft(), world.draft()
+
+        assert world.run(change_and_tell(gone, told)) == {("default", "a")}
+        assert world.run(change_and_tell(gone, again)) == set()
+        assert (world.exists(told.id), world.exists(again.id)) == (True, False)
+
     def test_a_publication_is_whole_and_sent_again_changes_nothing(self, world: World) -> None:
         message = a_message(world)
         drafts = {name: world.draft(key=name) for name in ("a", "b")}
@@ -120,9 +143,9 @@ class Delivering:
         tasks = {name: draft.id for name, draft in drafts.items()}
         before = world.run(deliveries_of(message.id, "default"))
 
-        assert [(name, task, row and row.state) for name, task, row in before] == [
-            ("a", tasks["a"], "blocked"),
-            ("b", tasks["b"], "blocked"),
+        assert [(one.destination, one.id, one.task and one.task.state, one.error) for one in before] == [
+            ("a", tasks["a"], "blocked", None),
+            ("b", tasks["b"], "blocked", None),
         ]
         loaded = world.run(load([("default", "a")], [message.id]))
         assert msgspec.structs.replace(loaded.messages[message.id], created_at=0) == message
