@@ -9,8 +9,8 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
+from durably.client.perloop import PerLoop
 from durably.client.persist import apersist, persist
 from durably.core.task import Draft
 from durably.errors import Conflict, DurablyError, StoreRejected
@@ -49,7 +49,7 @@ class Intake:
         self._lock = threading.Lock()
         self._busy = False
         self._queue: list[_WaitingThread] = []
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopIntake] = WeakKeyDictionary()
+        self._loops = PerLoop(lambda loop: _LoopIntake(store, loop))
 
     def submit(self, drafts: Sequence[Draft]) -> Answers:
         """Accept the drafts; several threads at once share a transaction."""
@@ -72,11 +72,7 @@ class Intake:
 
     async def asubmit(self, drafts: Sequence[Draft]) -> Answers:
         """Accept the drafts; several coroutines at once share a transaction."""
-        loop = asyncio.get_running_loop()
-        intake = self._loops.get(loop)
-        if intake is None:
-            intake = self._loops[loop] = _LoopIntake(self._store)
-        return await intake.submit(drafts)
+        return await self._loops.of(asyncio.get_running_loop()).submit(drafts)
 
     def _lead(self) -> None:
         """Write one batch, then hand the lead to the first who came meanwhile."""
@@ -135,17 +131,19 @@ def _hand_out(batch: Sequence[_Waiting], answers: Answers) -> None:
 class _LoopIntake:
     """The same for one event loop, where a flag does what a lock does between threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
+        self._create_future = loop.create_future
+        self._create_task = loop.create_task
         self._queue: list[tuple[_Waiting, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
 
     async def submit(self, drafts: Sequence[Draft]) -> Answers:
         mine = _Waiting(drafts)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = self._create_future()
         self._queue.append((mine, done))
         if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write_all(), name="durably-intake")
+            self._writer = self._create_task(self._write_all(), name="durably-intake")
         # The writer goes on if this caller is cancelled: what it has begun to accept is accepted.
         await done
         if mine.error is not None:

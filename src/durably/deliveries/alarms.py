@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from durably.deliveries.perloop import PerLoop
+from durably.client.perloop import PerLoop
 from durably.worker.deadlines import Deadlines
 
 

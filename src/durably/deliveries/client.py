@@ -27,11 +27,11 @@ from aiohttp import (
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
+from durably.client.perloop import PerLoop
 from durably.core.delivery import Kind, Outcome
 from durably.deliveries.alarms import Alarms
 from durably.deliveries.classify import Reply
 from durably.deliveries.guard import Guard, Target
-from durably.deliveries.perloop import PerLoop
 from durably.errors import Refused, Unresolved
 
 BODY_LIMIT = 64 * 1024

@@ -14,6 +14,7 @@ import msgspec
 
 from durably.client.definition import Definition
 from durably.client.engine import Engine
+from durably.client.perloop import PerLoop
 from durably.core.delivery import (
     Condition,
     Dead,
@@ -30,7 +31,6 @@ from durably.core.moment import SECOND, micros
 from durably.core.task import full_queue
 from durably.deliveries.lessons import Lesson, Lessons, learned
 from durably.deliveries.loader import Loaded, Loader
-from durably.deliveries.perloop import PerLoop
 from durably.deliveries.writer import Writer
 from durably.errors import DurablyError, Permanent, Snooze
 from durably.observe.events import Event

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from durably.client.perloop import PerLoop
 from durably.core.delivery import Condition, Destination, Kind, Outcome, Rules
 from durably.deliveries.acquaintance import LATELY, MANY, TRIAL, Acquaintances
 from durably.deliveries.alarms import Alarms
 from durably.deliveries.lessons import Lesson, Lessons, learned
-from durably.deliveries.perloop import PerLoop
 from durably.deliveries.writer import Writer
 from durably.errors import StoreUnavailable
 
@@ -191,3 +191,14 @@ def test_each_event_loop_has_its_own() -> None:
     assert first is again
     assert first is not second
     assert len(made) == 2
+
+
+def test_a_loop_that_is_closed_is_let_go() -> None:
+    owned = PerLoop(lambda loop: [loop])
+
+    async def here() -> None:
+        owned.of(asyncio.get_running_loop())
+
+    for _ in range(5):
+        asyncio.run(here())
+    assert len(owned._made) == 1

@@ -11,25 +11,32 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """Made when it is first asked for, and forgotten with its loop."""
+    """Made when it is first asked for, and forgotten when its loop is closed and another one asks."""
 
     def __init__(self, make: Callable[[asyncio.AbstractEventLoop], T]) -> None:
         self._make = make
         self._made: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-        self._last: ref[asyncio.AbstractEventLoop] | None = None
-        self._at_hand: T | None = None
+        self._last: tuple[ref[asyncio.AbstractEventLoop], T] | None = None
 
     def of(self, loop: asyncio.AbstractEventLoop) -> T:
         """That of the running event loop, which costs a system call to ask for: whoever knows it passes it on."""
-        if self._last is not None and self._last() is loop and self._at_hand is not None:
-            return self._at_hand
+        last = self._last
+        if last is not None and last[0]() is loop:
+            return last[1]
         found = self._made.get(loop)
         if found is None:
+            self._forget_closed()
             found = self._made[loop] = self._make(loop)
-        self._last, self._at_hand = ref(loop), found
+        # In one step: other threads have loops of their own.
+        self._last = (ref(loop), found)
         return found
+
+    def _forget_closed(self) -> None:
+        """What was made may hold on to its loop, which then would never go."""
+        for loop in [one for one in self._made if one.is_closed()]:
+            del self._made[loop]
 
     def pop(self) -> T | None:
         """That of the running event loop, if there is one; it is forgotten."""
-        self._last = self._at_hand = None
+        self._last = None
         return self._made.pop(asyncio.get_running_loop(), None)
