@@ -11,7 +11,7 @@ from durably.core.delivery import Destination, Done, Kind, Outcome, Rules, settl
 from durably.core.task import Draft
 from durably.deliveries import register
 from durably.deliveries.deliveries import Deliveries
-from durably.deliveries.dispatch import Dispatcher, remembered
+from durably.deliveries.dispatch import Dispatcher
 from durably.stores.operations import deliver
 from durably.stores.operations.accept import accepted
 from durably.stores.statement import Queries, Steps
@@ -38,10 +38,10 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("a crash in the middle of a delivery leaves no mark", "mark", _posts)
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def is_doubtful(self: Dispatcher, task: Context) -> bool:
-        return remembered(task.details).possible_duplicate
+    async def never(self: Dispatcher, task: Context) -> bool:
+        return False
 
-    monkeypatch.setattr(Dispatcher, "_is_doubtful", is_doubtful)
+    monkeypatch.setattr(Dispatcher, "_may_have_arrived", never)
 
 
 @mutant("no answer counts as delivered", "does not have it", _replies("is silent"))

@@ -7,7 +7,7 @@ Only `transient` and `unknown` outcomes use up the schedule of a message.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -64,6 +64,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What to remember about the peer, in the channel's own words."""
     status: int | None = None
     body: str = ""
+    kept: Any = None
+    """What the channel wants to know at the next attempt, as data; of the last one it stays with the task."""
 
 
 class Standing(StrEnum):

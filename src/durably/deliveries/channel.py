@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,6 +21,8 @@ class Delivery(msgspec.Struct, frozen=True):
     """Whether an earlier attempt may have brought it there already."""
     now: float = 0.0
     """Seconds since 1970."""
+    kept: Any = None
+    """What the attempt before wanted this one to know."""
 
     def __repr__(self) -> str:
         return f"<delivery {self.task} of message {self.message.id} to {self.destination.name!r}>"

@@ -58,6 +58,7 @@ class Delivered(msgspec.Struct, frozen=True, omit_defaults=True):
     status: int | None = None
     body: str = ""
     possible_duplicate: bool = False
+    kept: Any = None
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +67,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     possible_duplicate: bool = False
     reason: str = ""
     """Why it was not charged."""
+    kept: Any = None
+    """What the channel wants to know again."""
 
 
 PERHAPS = Memory(possible_duplicate=True)
@@ -129,51 +132,48 @@ class Dispatcher:
             raise Snooze(NO_CHANNEL, f"this worker has no channel {destination.channel!r}: see deliveries.channels")
         monotonic = self._engine.clock.monotonic
         began = monotonic()
+        memory, outcome = remembered(task.details), None
         try:
+            if not self._peers.may_begin(destination.name, began):
+                wait = PROVING * (1 + self._chance.random())
+                await self.register.hold(destination, wait)
+                raise Snooze(wait, "the peer has not answered the first messages yet")
             destination = await self.register.admitted(destination, task.id, at)
+            doubtful = memory.possible_duplicate or await self._may_have_arrived(task)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
-        if not self._peers.may_begin(destination.name, began):
-            wait = PROVING * (1 + self._chance.random())
-            await self.register.hold(destination, wait)
-            raise Snooze(wait, "the peer has not answered the first messages yet")
-        doubtful, outcome = await self._is_doubtful(task), None
         self._peers.begin(destination.name)
         try:
-            outcome = await self._attempt(loop, channel, destination, message, task, doubtful)
+            outcome = await self._attempt(loop, channel, destination, message, task, doubtful, memory.kept)
         finally:
             answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
             self._peers.end(destination.name, monotonic(), answered=answered)
         now = at + micros(monotonic() - began)
         verdict = await self.register.settled(destination, outcome, task.spent, now, self._chance.random())
         doubtful_now = doubtful or outcome.kind is Kind.UNKNOWN
+        kept = memory.kept if outcome.kept is None else outcome.kept
         match verdict:
             case Done():
-                return Delivered(outcome.status, outcome.body, doubtful)
+                return Delivered(outcome.status, outcome.body, doubtful, kept)
             case Again(seconds, reason, True) if not forced.get():
-                task.leave(Memory(possible_duplicate=doubtful_now))
+                task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(RetryAfter(seconds, reason))
             case Dead(reason) if not (forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
-                task.leave(Memory(possible_duplicate=doubtful_now))
+                task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(Permanent(reason.removeprefix("permanent: ")))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.
-                task.leave(Memory(doubtful_now, verdict.reason))
+                task.leave(Memory(doubtful_now, verdict.reason, kept))
                 raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
 
-    async def _is_doubtful(self, task: Context) -> bool:
-        """Whether an earlier attempt may have reached the peer: it said so, or died before it could.
+    async def _may_have_arrived(self, task: Context) -> bool:
+        """Whether an earlier attempt died before it could say what the peer did.
 
         A replay counts crashes anew, but not what they may have left with the peer.
         """
-        if task.crashes > 0 or remembered(task.details).possible_duplicate:
-            return True
-        if task.attempt == 1 or task.spent > 1:
-            return False
-        try:
-            earlier = await self._engine.store.arun(attempts(task.id))
-        except DurablyError as error:
-            raise Snooze(STORE_AWAY, str(error)) from error
+        if task.crashes > 0 or task.attempt == 1 or task.spent > 1:
+            return task.crashes > 0
+        earlier = await self._engine.store.arun(attempts(task.id))
         return any(one.outcome == "crashed" for one in earlier)
 
     async def _attempt(
@@ -184,6 +184,7 @@ class Dispatcher:
         message: Message,
         task: Context,
         doubtful: bool,
+        kept: Any,
     ) -> Outcome:
         """What the channel says; whatever else it does is an outcome too."""
         try:
@@ -197,11 +198,11 @@ class Dispatcher:
             secrets = self._vault.open(destination.secrets, destination.namespace, destination.name, now)
         except DurablyError as error:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
-        delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND)
+        delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND, kept)
         limit = self._alarms.limit(loop, destination.rules.timeout + LENIENCY)
         slow = self._alarms.after(loop, SLOW, task.lend)
         # From now on the peer may have it, whatever interrupts this attempt.
-        task.leave(PERHAPS)
+        task.leave(PERHAPS if kept is None else Memory(possible_duplicate=True, kept=kept))
         try:
             if doubtful and await _was_taken(channel, delivery):
                 return Outcome(kind=Kind.OK, reason="an earlier attempt had reached the peer")

@@ -1,0 +1,1 @@
+"""Mail: messages whose peers are transports, and which know every recipient."""
