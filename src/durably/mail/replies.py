@@ -26,6 +26,7 @@ class Stage(StrEnum):
     HELLO = "hello"
     TLS = "tls"
     AUTH = "auth"
+    RESET = "reset"
     MAIL = "mail"
     RCPT = "rcpt"
     DATA = "data"

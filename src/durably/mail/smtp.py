@@ -1,0 +1,125 @@
+"""The channel of a mail transport: connections that are used again, and a state for every recipient."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import msgspec
+
+from durably.client.perloop import PerLoop
+from durably.core.delivery import Kind, Outcome
+from durably.deliveries.channel import Delivery
+from durably.mail.letter import Letter
+from durably.mail.replies import Stage
+from durably.mail.results import Results, kept, outcome, waiting
+from durably.mail.session import Lost, Session, Unusable
+from durably.mail.transports import Transport, transport
+
+MOST_IDLE = 10
+"""Connections that are kept for the next mail, for each transport."""
+MOST_ROUNDS = 50
+"""Transactions of one attempt: a server that takes few recipients at a time gets the others in the next one."""
+
+Place = tuple[Transport, str | None]
+
+
+class Smtp:
+    """Sends mail. `hostname` is what this machine calls itself; `trust` says which certificates are believed."""
+
+    def __init__(self, *, trust: ssl.SSLContext | None = None, hostname: str | None = None) -> None:
+        self._trust = trust
+        self._hostname = hostname
+        self._idle: PerLoop[dict[Place, list[Session]]] = PerLoop(lambda _: {})
+
+    def check(self, address: str) -> None:
+        """Refuse an address that could never be a transport."""
+        transport(address)
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        try:
+            letter = msgspec.json.decode(delivery.message.body, type=Letter)
+        except msgspec.MsgspecError as error:
+            return Outcome(kind=Kind.PERMANENT, reason=f"this is not a mail: {error}")
+        password = delivery.secrets[0] if delivery.secrets else None
+        place = (transport(delivery.destination.address), password)
+        results = kept(letter.recipients, delivery.kept)
+        seconds = delivery.destination.rules.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._try(place, letter, results)
+        except TimeoutError:
+            _note(results, f"the transport was not done within {seconds:g} s")
+            return msgspec.structs.replace(outcome(results), breaks=True)
+        except Lost as error:
+            _note(results, f"the connection was lost: {error}")
+            return msgspec.structs.replace(outcome(results), breaks=True)
+        except Unusable as error:
+            return msgspec.structs.replace(error.outcome, kept=msgspec.to_builtins(results))
+        return outcome(results)
+
+    async def _try(self, place: Place, letter: Letter, results: Results) -> None:
+        """Everyone who waits, once."""
+        left = waiting(results)
+        for _ in range(MOST_ROUNDS):
+            if left:
+                left = await self._transaction(place, letter, left, results)
+        for address in left:
+            results[address] = msgspec.structs.replace(results[address], said="the transport takes no more recipients")
+
+    async def _transaction(self, place: Place, letter: Letter, to: list[str], results: Results) -> list[str]:
+        """A connection that was kept may have ended meanwhile: that costs nothing but another one."""
+        session = self._kept(place)
+        if session is not None:
+            try:
+                return await self._over(session, place, letter, to, results)
+            except Lost as error:
+                if error.stage not in (Stage.RESET, Stage.MAIL):
+                    raise
+        session = await Session.open(*place, self._believed(), self._now(), self._hostname)
+        return await self._over(session, place, letter, to, results)
+
+    async def _over(self, session: Session, place: Place, letter: Letter, to: list[str], results: Results) -> list[str]:
+        try:
+            left = await session.send(letter, to, results)
+        except BaseException:
+            session.close()
+            raise
+        idle = self._idle.of(asyncio.get_running_loop()).setdefault(place, [])
+        if session.worn(self._now()) or len(idle) >= MOST_IDLE:
+            await session.quit()
+        else:
+            idle.append(session)
+        return left
+
+    def _kept(self, place: Place) -> Session | None:
+        idle = self._idle.of(asyncio.get_running_loop()).get(place, [])
+        while idle:
+            session = idle.pop()
+            if not session.worn(self._now()):
+                return session
+            session.close()
+        return None
+
+    def _believed(self) -> ssl.SSLContext:
+        if self._trust is None:
+            self._trust = ssl.create_default_context()
+            self._trust.minimum_version = ssl.TLSVersion.TLSv1_2
+        return self._trust
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def aclose(self) -> None:
+        """Take leave of the servers, on the running event loop."""
+        for sessions in (self._idle.pop() or {}).values():
+            for session in sessions:
+                await session.quit()
+
+
+def _note(results: Results, reason: str) -> None:
+    """Let those of whom nothing new is known say why."""
+    for address in waiting(results):
+        one = results[address]
+        if not one.unknown:
+            results[address] = msgspec.structs.replace(one, said=reason, wait=None)

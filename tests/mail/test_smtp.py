@@ -1,0 +1,293 @@
+"""The SMTP channel against servers that refuse, break off, fall silent and lie; and against a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
+
+from durably.core.delivery import Destination, Kind, Message, Outcome, Rules
+from durably.deliveries.channel import Delivery
+from durably.mail.letter import Letter
+from durably.mail.session import MOST_MAILS
+from durably.mail.smtp import Smtp
+from tests.support.receivers import NAMES, certificate
+from tests.support.smtp import CLOSE, HANG, Script
+
+ANN, BOB, CYD = "ann@x.example", "bob@x.example", "cyd@x.example"
+SOURCE = b"Subject: Hello\r\n\r\n.leading dot\r\nIt is there.\r\n"
+
+
+@pytest.fixture
+async def smtp() -> AsyncIterator[Smtp]:
+    channel = Smtp(hostname="here.example")
+    yield channel
+    await channel.aclose()
+
+
+async def send(
+    smtp: Smtp,
+    port: int,
+    *recipients: str,
+    before: Any = None,
+    query: str = "?tls=none",
+    user: str = "",
+    secrets: tuple[str, ...] = (),
+    within: float = 20.0,
+    scheme: str = "smtp",
+) -> Outcome:
+    body = msgspec.json.encode(Letter("shop@here.example", list(recipients) or [ANN], SOURCE))
+    destination = Destination(
+        "default", "main", "smtp", f"{scheme}://{user}127.0.0.1:{port}{query}", Rules(timeout=within)
+    )
+    return await smtp.deliver(Delivery("t", 1, Message("m", "mail", body), destination, secrets, kept=before))
+
+
+def states(outcome: Outcome) -> dict[str, str]:
+    return {address: one.get("state", "waiting") for address, one in outcome.kept.items()}
+
+
+async def test_a_mail_is_sent_as_it_is_with_its_dots(smtp: Smtp) -> None:
+    server = Script()
+    async with server.listening() as port:
+        found = await send(smtp, port, ANN, BOB)
+
+    assert (found.kind, states(found)) == (Kind.OK, {ANN: "sent", BOB: "sent"})
+    [(recipients, source)] = server.taken
+    assert recipients == [ANN, BOB]
+    assert source == SOURCE.replace(b"\r\n.", b"\r\n..") + b".\r\n"
+    assert server.heard[:2] == ["EHLO here.example", "MAIL FROM:<shop@here.example>"]
+
+
+async def test_connections_are_used_again_after_a_reset(smtp: Smtp) -> None:
+    server = Script()
+    async with server.listening() as port:
+        for _ in range(3):
+            assert (await send(smtp, port)).kind is Kind.OK
+
+    assert server.connections == 1
+    assert server.heard.count("RSET") == 2
+
+
+async def test_a_connection_is_replaced_after_many_mails(smtp: Smtp) -> None:
+    server = Script()
+    async with server.listening() as port:
+        for _ in range(MOST_MAILS + 1):
+            await send(smtp, port)
+
+    assert (server.connections, len(server.taken)) == (2, MOST_MAILS + 1)
+
+
+async def test_a_kept_connection_that_has_ended_costs_nothing(smtp: Smtp) -> None:
+    server = Script({"RSET": [CLOSE]})
+    async with server.listening() as port:
+        await send(smtp, port)
+        found = await send(smtp, port)
+
+    assert (found.kind, server.connections, len(server.taken)) == (Kind.OK, 2, 2)
+
+
+async def test_some_recipients_are_refused_and_the_others_get_it(smtp: Smtp) -> None:
+    server = Script({"RCPT": ["250 fine", "550 5.1.1 unknown", "450 4.2.0 greylisted"]})
+    async with server.listening() as port:
+        found = await send(smtp, port, ANN, BOB, CYD)
+        again = await send(smtp, port, ANN, BOB, CYD, before=found.kept)
+
+    assert (found.kind, found.retry_after) == (Kind.TRANSIENT, 300.0)
+    assert states(found) == {ANN: "sent", BOB: "refused", CYD: "waiting"}
+    assert found.kept[BOB]["suppress"]
+    assert (again.kind, states(again)) == (Kind.PERMANENT, {ANN: "sent", BOB: "refused", CYD: "sent"})
+    assert again.reason == f"1 of 3 recipients were refused: {BOB}: 550 5.1.1 unknown"
+    assert [recipients for recipients, _ in server.taken] == [[ANN], [CYD]]
+
+
+async def test_those_for_whom_there_is_no_room_get_it_in_another_transaction(smtp: Smtp) -> None:
+    server = Script({"RCPT": ["250 fine", "250 fine", "452 4.5.3 too many"]})
+    async with server.listening() as port:
+        found = await send(smtp, port, ANN, BOB, CYD)
+
+    assert found.kind is Kind.OK
+    assert [recipients for recipients, _ in server.taken] == [[ANN, BOB], [CYD]]
+
+
+async def test_a_server_that_has_no_room_for_anybody_is_asked_later(smtp: Smtp) -> None:
+    server = Script({"RCPT": ["452 4.5.3 too many"]})
+    async with server.listening() as port:
+        found = await send(smtp, port)
+
+    assert (found.kind, states(found), server.taken) == (Kind.TRANSIENT, {ANN: "waiting"}, [])
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        ({"greeting": ["421 busy"]}, Kind.TRANSIENT),
+        ({"greeting": ["554 no service"]}, Kind.TRANSIENT),
+        ({"greeting": [CLOSE]}, Kind.TRANSIENT),
+        ({"greeting": ["HTTP/1.1 400 Bad Request"]}, Kind.TRANSIENT),
+        ({"greeting": ["x" * 100_000]}, Kind.TRANSIENT),
+        ({"EHLO": ["421 bye"]}, Kind.TRANSIENT),
+        ({"EHLO": ["502 what?"], "HELO": ["502 what?"]}, Kind.TRANSIENT),
+        ({"EHLO": ["502 what?"]}, Kind.OK),
+        ({"EHLO": [CLOSE]}, Kind.TRANSIENT),
+        ({"EHLO": ["250-" + "\r\n250-".join("x" * 500 for _ in range(1000)) + "\r\n250 end"]}, Kind.TRANSIENT),
+        ({"MAIL": ["451 later"]}, Kind.TRANSIENT),
+        ({"MAIL": ["550 5.7.1 not you"]}, Kind.PERMANENT),
+        ({"MAIL": ["530 5.7.0 log in"]}, Kind.MISCONFIGURED),
+        ({"MAIL": ["421 bye"]}, Kind.TRANSIENT),
+        ({"MAIL": [CLOSE]}, Kind.TRANSIENT),
+        ({"RCPT": [CLOSE]}, Kind.TRANSIENT),
+        ({"RCPT": ["421 bye"]}, Kind.TRANSIENT),
+        ({"RCPT": ["550 5.7.1 policy"]}, Kind.PERMANENT),
+        ({"DATA": ["451 later"]}, Kind.TRANSIENT),
+        ({"DATA": ["554 no"]}, Kind.PERMANENT),
+        ({"DATA": [CLOSE]}, Kind.TRANSIENT),
+        ({"DATA": ["421 bye"]}, Kind.TRANSIENT),
+        ({"dot": ["451 later"]}, Kind.TRANSIENT),
+        ({"dot": ["554 5.7.1 spam"]}, Kind.PERMANENT),
+        ({"dot": ["421 bye"]}, Kind.TRANSIENT),
+        ({"dot": [CLOSE]}, Kind.UNKNOWN),
+        ({"dot": ["nonsense"]}, Kind.UNKNOWN),
+    ],
+    ids=lambda given: str(given)[:50] if isinstance(given, dict) else str(given),
+)
+async def test_whatever_a_server_does_is_an_outcome(smtp: Smtp, answers: dict[str, list[str]], kind: Kind) -> None:
+    async with Script(answers).listening() as port:
+        found = await send(smtp, port)
+
+    assert found.kind is kind, found
+    assert found.reason
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind"), [("greeting", Kind.TRANSIENT), ("RCPT", Kind.TRANSIENT), ("dot", Kind.UNKNOWN)]
+)
+async def test_a_server_that_falls_silent_is_given_up(smtp: Smtp, stage: str, kind: Kind) -> None:
+    async with Script({stage: [HANG]}).listening() as port:
+        found = await send(smtp, port, within=0.2)
+
+    assert (found.kind, found.breaks) == (kind, True)
+
+
+async def test_a_refusal_stands_even_if_the_connection_is_lost_afterwards(smtp: Smtp) -> None:
+    async with Script({"RCPT": ["550 5.1.1 unknown", "250 fine"], "dot": [CLOSE]}).listening() as port:
+        found = await send(smtp, port, ANN, BOB)
+
+    assert (found.kind, states(found)) == (Kind.UNKNOWN, {ANN: "refused", BOB: "waiting"})
+    assert found.kept[BOB]["unknown"]
+
+
+async def test_nobody_there_is_unreachable(smtp: Smtp) -> None:
+    async with Script().listening() as port:
+        pass
+    found = await send(smtp, port)
+
+    assert (found.kind, found.unreachable, found.breaks) == (Kind.TRANSIENT, True, True)
+
+
+async def test_what_is_no_mail_is_dead(smtp: Smtp) -> None:
+    destination = Destination("default", "main", "smtp", "smtp://127.0.0.1:1")
+    found = await smtp.deliver(Delivery("t", 1, Message("m", "mail", b"{}"), destination))
+
+    assert (found.kind, found.reason[:18]) == (Kind.PERMANENT, "this is not a mail")
+
+
+async def test_nothing_is_sent_without_tls_unless_that_was_said(smtp: Smtp) -> None:
+    server = Script()
+    async with server.listening() as port:
+        stripped = await send(smtp, port, query="")
+        allowed = await send(smtp, port, query="?tls=opportunistic")
+
+    assert (stripped.kind, stripped.alarming) == (Kind.TRANSIENT, True)
+    assert allowed.kind is Kind.OK
+    assert len(server.taken) == 1
+
+
+async def test_a_certificate_must_be_believed() -> None:
+    made = certificate(NAMES)
+    server = Script(tls=made.server_context())
+    stranger, friend = Smtp(), Smtp(trust=made.client_context())
+    async with server.listening() as port:
+        refused = await send(stranger, port, query="")
+        taken = await send(friend, port, query="")
+    await friend.aclose()
+
+    assert (refused.kind, refused.alarming) == (Kind.TRANSIENT, True)
+    assert refused.reason.startswith("TLS: ")
+    assert (taken.kind, len(server.taken)) == (Kind.OK, 1)
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        (["235 welcome"], Kind.OK),
+        (["535 5.7.8 wrong"], Kind.MISCONFIGURED),
+        (["454 4.7.0 later"], Kind.THROTTLED),
+        (["421 bye"], Kind.TRANSIENT),
+    ],
+)
+async def test_a_password_is_given_and_what_is_said_to_it_concerns_the_transport(
+    smtp: Smtp, answers: list[str], kind: Kind
+) -> None:
+    server = Script({"AUTH": answers}, offers=["AUTH PLAIN"])
+    async with server.listening() as port:
+        found = await send(smtp, port, user="shop@", secrets=("s3cret",))
+
+    assert found.kind is kind
+    assert "s3cret" not in f"{found}"
+
+
+async def test_without_a_password_or_a_way_to_give_it_the_transport_is_misconfigured(smtp: Smtp) -> None:
+    async with Script().listening() as port:
+        without = await send(smtp, port, user="shop@")
+        no_way = await send(smtp, port, user="shop@", secrets=("s3cret",))
+
+    assert (without.kind, no_way.kind) == (Kind.MISCONFIGURED, Kind.MISCONFIGURED)
+
+
+class Inbox:
+    """A handler of aiosmtpd."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[list[str], bytes]] = []
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        self.taken.append((envelope.rcpt_tos, envelope.content))
+        return "250 taken"
+
+
+async def test_a_real_server_takes_it_with_tls_and_a_password() -> None:
+    made, inbox = certificate(NAMES), Inbox()
+    controller = Controller(
+        inbox,
+        hostname="127.0.0.1",
+        port=0,
+        tls_context=made.server_context(),
+        require_starttls=True,
+        auth_required=True,
+        authenticator=lambda *given: AuthResult(success=given[-1].password == b"s3cret", handled=False),
+    )
+    controller.port = _free_port()
+    controller.start()
+    smtp = Smtp(trust=made.client_context())
+    try:
+        found = await send(smtp, controller.port, ANN, BOB, query="", user="shop@", secrets=("s3cret",))
+        wrong = await send(smtp, controller.port, query="", user="shop@", secrets=("wrong",))
+    finally:
+        await smtp.aclose()
+        await asyncio.to_thread(controller.stop)
+
+    assert (found.kind, wrong.kind) == (Kind.OK, Kind.MISCONFIGURED)
+    assert inbox.taken == [([ANN, BOB], SOURCE)]
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
