@@ -15,7 +15,7 @@ from durably.core.lifecycle import lapse
 from durably.deliveries.audience import Peer
 from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries
-from durably.deliveries.dispatch import SUSPECTS
+from durably.deliveries.dispatch import DRIVEN, SUSPECTS
 from durably.deliveries.register import DestinationChange
 from durably.deliveries.vault import new_key
 from durably.stores.operations.claim import claim
@@ -256,6 +256,8 @@ def test_gone_is_the_end_for_everything_that_waits(app: Durably, deliveries: Del
         (lambda _: "fine", "the channel 'post' answered 'fine' instead of an Outcome"),
         (lambda _: None, "the channel 'post' answered None instead of an Outcome"),
         (lambda _: RuntimeError("no idea"), "RuntimeError: no idea"),
+        (lambda _: Outcome(kind="nonsense"), "the channel 'post' answered with an Outcome that makes no sense"),  # type: ignore[arg-type]
+        (lambda _: Outcome(kind=Kind.OK, reason=None), "the channel 'post' answered with an Outcome that makes no"),  # type: ignore[arg-type]
     ],
 )
 def test_a_channel_that_answers_nonsense_is_a_failed_attempt(
@@ -267,7 +269,8 @@ def test_a_channel_that_answers_nonsense_is_a_failed_attempt(
     app.drain()
 
     [letter] = app.dead.list(queue="deliveries")
-    assert letter.reason == f"permanent: attempts exhausted (1): {reason}"
+    assert (letter.reason or "").startswith(f"permanent: attempts exhausted (1): unknown: {reason}")
+    assert [one.possible_duplicate for one in deliveries.report(post.seen[0].message.id)] == [True]
 
 
 def test_a_channel_can_be_exchanged_while_messages_wait(app: Durably, deliveries: Deliveries, post: Post) -> None:
@@ -823,3 +826,22 @@ def test_a_channel_finds_again_what_it_has_kept(app: Durably, deliveries: Delive
 
     assert [delivery.kept for delivery in post.seen] == [None, {"sent": ["ann"]}, {"sent": ["ann"]}]
     assert app.handle(sent.deliveries["a"]).info().result == {"kept": {"sent": ["ann", "bob"]}}
+
+
+def test_a_flush_tries_everything_and_leaves_nothing_behind_for_a_worker_of_the_same_coroutine(
+    app: Durably, deliveries: Deliveries, post: Post
+) -> None:
+    peers(deliveries, "a", order="unordered", schedule=[3600])
+    post.answers["a"] = lambda _: BROKEN
+    sent = [deliveries.publish("n", number, "a") for number in range(6)]
+
+    async def story() -> list[int]:
+        failed = await deliveries.destinations.aflush("a", force=True)
+        post.answers.clear()
+        flushed = await deliveries.destinations.aflush("a", force=True)
+        await app.aclose()
+        assert DRIVEN.get() is None
+        return [len(failed.waiting), len(flushed.delivered)]
+
+    assert asyncio.run(story()) == [6, 6]
+    assert Counter(delivery.message.id for delivery in post.seen) == {one.id: 2 for one in sent}

@@ -10,8 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from durably import BadSignature, Durably, Refused
-from durably.core.delivery import Kind, Outcome
+from durably.core.delivery import Destination, Kind, Message, Outcome
 from durably.deliveries import federation, webhooks
+from durably.deliveries.channel import Delivery
 from durably.deliveries.classify import Reply
 from durably.deliveries.client import Client
 from durably.deliveries.deliveries import Deliveries
@@ -255,3 +256,64 @@ def test_an_address_that_could_never_be_reached_is_refused_when_it_is_added(deli
         with pytest.raises(Refused):
             deliveries.publish("n", 1, [address] if "://" in address else [f"x://{address}"])
     assert deliveries.destinations.list() == []
+
+
+@pytest.mark.parametrize(
+    ("second", "kind"),
+    [
+        (Answer(hang_up="before"), Kind.UNKNOWN),
+        (Answer(503), Kind.TRANSIENT),
+        (Answer(202), Kind.OK),
+        (Answer(401), Kind.PERMANENT),
+    ],
+)
+def test_what_the_second_way_of_signing_came_to_counts(receiver: Receiver, second: Answer, kind: Kind) -> None:
+    answers = [Answer(400), second]
+    receiver.answer_with(lambda _: answers.pop(0) if len(answers) > 1 else answers[0])
+
+    async def key_for(_: str) -> federation.Key:
+        return KEY
+
+    async def story() -> Outcome:
+        channel = Federation(Client(HERE), key_for)
+        destination = Destination("default", "peer", "federation", receiver.url("/inbox"))
+        message = Message("m", "Create", b"{}", sender="https://here.example/ann")
+        try:
+            return await channel.deliver(Delivery("t", 1, message, destination, now=1.7e9))
+        finally:
+            await channel.aclose()
+
+    found = asyncio.run(story())
+    assert found.kind is kind
+
+
+def test_what_is_signed_is_the_address_that_is_posted_to(
+    app: Durably, deliveries: Deliveries, receiver: Receiver
+) -> None:
+    def judge(request: Request) -> Answer:
+        federation.verify("POST", receiver.url("/in?x%5B%5D=1"), headers(request), request.body, lambda _: PUBLIC)
+        return Answer(202)
+
+    receiver.answer_with(judge)
+    sent = deliveries.publish(
+        "Create", {}, receiver.url("/in?x[]=1"), channel="federation", sender="https://here.example/ann"
+    )
+    app.drain()
+
+    assert [one.info and str(one.info.state) for one in deliveries.report(sent.id)] == ["done"]
+
+
+def test_what_was_sent_on_a_kept_connection_that_ended_is_a_possible_duplicate(receiver: Receiver) -> None:
+    answers = [Answer(204), Answer(hang_up="before"), Answer(204)]
+    receiver.answer_with(lambda _: answers.pop(0))
+
+    async def story() -> list[Reply | Outcome]:
+        client = Client(HERE)
+        try:
+            return [await client.post(receiver.url(), {}, b"{}", 10.0) for _ in range(2)]
+        finally:
+            await client.aclose()
+
+    found = asyncio.run(story())
+    assert [one.possible_duplicate for one in found] == [False, True]
+    assert all(isinstance(one, Reply) for one in found)

@@ -33,8 +33,10 @@ class PerLoop(Generic[T]):
 
     def _forget_closed(self) -> None:
         """What was made may hold on to its loop, which then would never go."""
-        for loop in [one for one in self._made if one.is_closed()]:
-            del self._made[loop]
+        for loop in self._made.keyrefs():
+            known = loop()
+            if known is not None and known.is_closed():
+                self._made.pop(known, None)
 
     def pop(self) -> T | None:
         """That of the running event loop, if there is one; it is forgotten."""

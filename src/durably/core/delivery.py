@@ -58,6 +58,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Counts for the breaker: a network error, or the peer's own failure."""
     disables: bool = False
     """The peer wants nothing more until somebody has looked at it."""
+    asked: bool = True
+    """The peer was asked, or nobody answered there: False if it was never tried."""
+    possible_duplicate: bool = False
+    """The peer may have got it twice in this attempt, or has it although this attempt failed."""
     alarming: bool = False
     """Trying again may help, but somebody should look at it now."""
     learned: str | None = None
@@ -232,8 +236,9 @@ def settle(
         case Kind.TRANSIENT | Kind.UNKNOWN:
             return _failed(rules, after, outcome, spent, now, chance)
         case Kind.THROTTLED:
+            asked = max(min(outcome.retry_after or 0.0, LONGEST_WAIT), LEAST_THROTTLE) * (1 + rules.jitter * chance)
+            throttled = _stands(after, Standing.THROTTLED, outcome.reason, now + micros(asked))
             wait = max(_wait(rules, spent, chance, outcome.retry_after), LEAST_THROTTLE)
-            throttled = _stands(after, Standing.THROTTLED, outcome.reason, now + micros(wait))
             return Again(wait, outcome.reason, charged=False), throttled
         case Kind.PERMANENT:
             return Dead(f"permanent: {outcome.reason}"), after
@@ -270,8 +275,8 @@ def _failed(
 
 
 def _shown(rules: Rules, condition: Condition, outcome: Outcome, now: int) -> Condition:
-    """What the attempt has shown about the peer: nothing, if the trouble was ours."""
-    if outcome.kind in (Kind.INFRA, Kind.MISCONFIGURED):
+    """What the attempt has shown about the peer: nothing, if the trouble was ours, or it was not asked."""
+    if outcome.kind in (Kind.INFRA, Kind.MISCONFIGURED) or not outcome.asked:
         return condition
     standing, reason, until = condition.standing, condition.reason, condition.until
     lifted = {

@@ -22,6 +22,8 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     headers: Sequence[tuple[str, str]] = ()
     body: bytes = b""
+    possible_duplicate: bool = False
+    """An earlier request of the same attempt may have been taken too."""
 
     def all(self, name: str) -> list[str]:
         """Every value of a header."""
@@ -111,6 +113,7 @@ def _outcome(
         disables=disables,
         status=reply.status,
         body=body,
+        possible_duplicate=reply.possible_duplicate,
     )
 
 

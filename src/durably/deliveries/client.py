@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+import msgspec
 from aiohttp import (
     BytesPayload,
     ClientConnectorError,
@@ -90,18 +91,37 @@ class Client:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes, seconds: float) -> Reply | Outcome:
         """What the peer answered, or what it means that it did not.
 
-        A connection that was kept may have ended meanwhile: then the request is made once more, on a new one.
+        A connection that was kept may have ended meanwhile: then the request is made once more, on a new one. Most
+        likely nobody has read the first one, but nobody knows.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         way = _Body(body, self._used)
         try:
             target = self.guard.target(url)
-            reply = await self._ask(loop, target, headers, way, seconds, fresh=False)
-            if (reply is None and way.reused) or (reply is not None and reply.status == 421):
-                way = _Body(body, self._used)
-                reply = await self._ask(loop, target, headers, way, max(until - loop.time(), 0.0), fresh=True)
-            return reply or _silence(way)
+        except (Refused, ValueError) as error:
+            return Outcome(kind=Kind.PERMANENT, reason=str(error), asked=False)
+        found = await self._tried(loop, target, headers, way, seconds, fresh=False)
+        misdirected = isinstance(found, Reply) and found.status == 421
+        if not misdirected and (found is not None or not way.reused):
+            return found or _silence(way)
+        way = _Body(body, self._used)
+        again = await self._tried(loop, target, headers, way, max(until - loop.time(), 0.0), fresh=True)
+        return (again or _silence(way)) if misdirected else _doubted(again or _silence(way))
+
+    async def _tried(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        target: Target,
+        headers: Mapping[str, str],
+        way: _Body,
+        seconds: float,
+        *,
+        fresh: bool,
+    ) -> Reply | Outcome | None:
+        """What came of one request; None if the connection ended without an answer."""
+        try:
+            return await self._ask(loop, target, headers, way, seconds, fresh=fresh)
         except TimeoutError:
             return _overdue(way, seconds)
         except ClientError as error:
@@ -109,7 +129,7 @@ class Client:
         except Unresolved as error:
             return _unreachable(str(error))
         except (Refused, ValueError) as error:
-            return Outcome(kind=Kind.PERMANENT, reason=str(error))
+            return Outcome(kind=Kind.PERMANENT, reason=str(error), asked=False)
 
     async def _ask(
         self,
@@ -212,6 +232,13 @@ async def _read(response: ClientResponse, body: bytearray) -> None:
     with suppress(ClientError, OSError):
         while len(body) < BODY_LIMIT and (part := await response.content.read(BODY_LIMIT - len(body))):
             body += part
+
+
+def _doubted(found: Reply | Outcome) -> Reply | Outcome:
+    """The same, after a request that may have been taken."""
+    if isinstance(found, Outcome) and found.kind is Kind.TRANSIENT:
+        found = msgspec.structs.replace(found, kind=Kind.UNKNOWN)
+    return msgspec.structs.replace(found, possible_duplicate=True)
 
 
 def _silence(way: _Body) -> Outcome:

@@ -345,7 +345,8 @@ def _delivery(sent: Sent, codec: Codec) -> DeliveryInfo:
     memory, info = remembered(readable(row.details, codec)), task_info(row, codec)
     kept = isinstance(info.result, dict) and info.result.get("possible_duplicate") is True
     doubtful = kept if info.state == State.DONE else row.crashes > 0 or memory.possible_duplicate
-    return DeliveryInfo(sent.destination, sent.id, info, info.reason or memory.reason or sent.error, doubtful)
+    late = None if info.state == State.DONE else memory.reason or sent.error
+    return DeliveryInfo(sent.destination, sent.id, info, info.reason or late, doubtful)
 
 
 def _published(message: Message, sent: list[tuple[Destination, str]], refused: dict[str, str]) -> Publication:

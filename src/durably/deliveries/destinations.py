@@ -376,13 +376,16 @@ class Destinations(Operator):
         return _info(changed)
 
     def _hurried(self, name: str, count: int) -> Plan[Destination]:
-        """Let the first of those that wait be due, whatever is held against the peer."""
+        """Let the first of those that wait be due, whatever is held against the peer; one of them is only a probe."""
         waiting: builtins.list[Task] = yield pending(self._namespace, name, 1)
         if not waiting:
             return (yield from self._found(name))
+        everything = {} if count == 1 else {"breaker": "closed", "probe": None}
         changed = yield from self._changed(
             name,
-            lambda one: msgspec.structs.replace(one, condition=msgspec.structs.replace(one.condition, until=0)),
+            lambda one: msgspec.structs.replace(
+                one, condition=msgspec.structs.replace(one.condition, until=0, **everything)
+            ),
         )
         tasks: builtins.list[Task] = yield pending(self._namespace, name, count)
         yield hurry([task.id for task in tasks])

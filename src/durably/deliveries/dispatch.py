@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -46,10 +46,17 @@ UNFORESEEN = 60.0
 UNTIL_TOLD = Retry.constant(attempts=MAX_ATTEMPTS, delay=0)
 """The rules of the destination decide when to try again, and when to give up."""
 
-left_out: ContextVar[frozenset[str]] = ContextVar("durably_left_out", default=frozenset())
-"""Deliveries that are not tried here, since they just were."""
-forced: ContextVar[bool] = ContextVar("durably_forced", default=False)
-"""Whether somebody wants an attempt out of turn, which is not charged."""
+
+class Driven(msgspec.Struct, frozen=True):
+    """Attempts that somebody asks for here and now, and not a worker."""
+
+    tried: frozenset[str] = frozenset()
+    """Deliveries that are not tried, since they just were."""
+    forced: bool = False
+    """Whether they are made out of turn, and not charged."""
+
+
+DRIVEN: ContextVar[Driven | None] = ContextVar("durably_driven", default=None)
 
 
 class Delivered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,8 +104,8 @@ class Dispatcher:
 
     async def deliver(self, message: str, destination: str) -> Delivered:
         """One attempt."""
-        task = current()
-        if task.id in left_out.get():
+        task, driven = current(), DRIVEN.get()
+        if driven is not None and task.id in driven.tried:
             raise Snooze(NOT_TWICE, "it was tried a moment ago")
         try:
             loop = asyncio.get_running_loop()
@@ -111,7 +118,7 @@ class Dispatcher:
             raise Permanent(f"the message {message} is not kept any more")
         suspect = loaded.destination.condition.failures > 0
         if suspect and self._suspects >= SUSPECTS:
-            raise Snooze(PATIENCE * (1 + self._chance.random()), "other peers that failed are tried first")
+            await self._hold_back(loaded.destination, PATIENCE, "other peers that failed are tried first")
         self._suspects += suspect
         try:
             return await self._delivered(loop, loaded.destination, loaded.message, loaded.now, task)
@@ -129,15 +136,15 @@ class Dispatcher:
         """One attempt, as far as the rules of the destination allow it at this moment."""
         channel = self._channels.get(destination.channel)
         if channel is None:
-            raise Snooze(NO_CHANNEL, f"this worker has no channel {destination.channel!r}: see deliveries.channels")
+            reason = f"this worker has no channel {destination.channel!r}: see deliveries.channels"
+            raise Snooze(NO_CHANNEL, reason)
         monotonic = self._engine.clock.monotonic
         began = monotonic()
-        memory, outcome = remembered(task.details), None
+        memory, outcome, driven = remembered(task.details), None, DRIVEN.get()
+        forced = driven is not None and driven.forced
         try:
-            if not self._peers.may_begin(destination.name, began):
-                wait = PROVING * (1 + self._chance.random())
-                await self.register.hold(destination, wait)
-                raise Snooze(wait, "the peer has not answered the first messages yet")
+            if driven is None and not self._peers.may_begin(destination.name, began):
+                await self._hold_back(destination, PROVING, "the peer has not answered the first messages yet")
             destination = await self.register.admitted(destination, task.id, at)
             doubtful = memory.possible_duplicate or await self._may_have_arrived(task)
         except DurablyError as error:
@@ -150,21 +157,30 @@ class Dispatcher:
             self._peers.end(destination.name, monotonic(), answered=answered)
         now = at + micros(monotonic() - began)
         verdict = await self.register.settled(destination, outcome, task.spent, now, self._chance.random())
-        doubtful_now = doubtful or outcome.kind is Kind.UNKNOWN
+        doubtful_now = doubtful or outcome.possible_duplicate or outcome.kind is Kind.UNKNOWN
         kept = memory.kept if outcome.kept is None else outcome.kept
         match verdict:
             case Done():
-                return Delivered(outcome.status, outcome.body, doubtful, kept)
-            case Again(seconds, reason, True) if not forced.get():
+                return Delivered(outcome.status, outcome.body, doubtful or outcome.possible_duplicate, kept)
+            case Again(seconds, reason, True) if not forced:
                 task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(RetryAfter(seconds, reason))
-            case Dead(reason) if not (forced.get() and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
+            case Dead(reason) if not (forced and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
                 task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(Permanent(reason.removeprefix("permanent: ")))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.
                 task.leave(Memory(doubtful_now, verdict.reason, kept))
                 raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
+
+    async def _hold_back(self, destination: Destination, seconds: float, reason: str) -> NoReturn:
+        """Not now; and nobody behind this one is worth a look before."""
+        wait = seconds * (1 + self._chance.random())
+        try:
+            await self.register.hold(destination, wait)
+        except DurablyError as error:
+            raise Snooze(STORE_AWAY, str(error)) from error
+        raise Snooze(wait, reason)
 
     async def _may_have_arrived(self, task: Context) -> bool:
         """Whether an earlier attempt died before it could say what the peer did.
@@ -191,7 +207,7 @@ class Dispatcher:
             body = self._engine.codec.decode(message.body)
         except Exception as error:
             reason = f"the message cannot be decoded: {type(error).__name__}: {error}"
-            return Outcome(kind=Kind.PERMANENT, reason=clean(reason, 500))
+            return Outcome(kind=Kind.PERMANENT, reason=clean(reason, 500), asked=False)
         plain = message if body is message.body else msgspec.structs.replace(message, body=body)
         now = self._engine.clock.now()
         try:
@@ -214,16 +230,24 @@ class Dispatcher:
             raise
         except Exception as error:
             log.exception("the channel %s failed", destination.channel)
-            return Outcome(kind=Kind.TRANSIENT, reason=clean(f"{type(error).__name__}: {error}", 500))
+            return Outcome(kind=Kind.UNKNOWN, reason=clean(f"{type(error).__name__}: {error}", 500), asked=False)
         finally:
             limit.stop()
             slow.stop()
-        if not isinstance(outcome, Outcome):
-            return Outcome(
-                kind=Kind.TRANSIENT,
-                reason=f"the channel {destination.channel!r} answered {brief(outcome)} instead of an Outcome",
-            )
-        return msgspec.structs.replace(outcome, reason=clean(outcome.reason, 500), body=clean(outcome.body, 2000))
+        return _checked(outcome, destination.channel)
+
+
+def _checked(outcome: object, channel: str) -> Outcome:
+    """What a channel answered, if that is an outcome; if not, nobody knows what has become of the message."""
+    if not isinstance(outcome, Outcome):
+        reason = f"the channel {channel!r} answered {brief(outcome)} instead of an Outcome"
+        return Outcome(kind=Kind.UNKNOWN, reason=reason, asked=False)
+    try:
+        plain = msgspec.convert(msgspec.structs.asdict(outcome), Outcome)
+        return msgspec.structs.replace(plain, reason=clean(plain.reason, 500), body=clean(plain.body, 2000))
+    except (msgspec.ValidationError, DurablyError) as error:
+        reason = clean(f"the channel {channel!r} answered with an Outcome that makes no sense: {error}", 500)
+        return Outcome(kind=Kind.UNKNOWN, reason=reason, asked=False)
 
 
 def _told(instruction: Instruction) -> Instruction:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from durably.client.engine import Engine
 from durably.core.delivery import Destination
 from durably.core.task import full_queue
-from durably.deliveries.dispatch import forced, left_out
+from durably.deliveries.dispatch import DRIVEN, Driven
 from durably.deliveries.register import QUEUE
 from durably.stores.operations.claim import claim_of
 from durably.worker.execute import AnyDefinition
@@ -30,8 +30,7 @@ class Driver:
         self, destinations: Sequence[Destination], room: int, tried: Collection[str] = (), *, force: bool = False
     ) -> int:
         """One attempt of each head, and of up to so many that need no order, but of none that was tried; how many."""
-        left_out.set(frozenset(tried))
-        forced.set(force)
+        told = DRIVEN.set(Driven(frozenset(tried), force))
         room = min(room, MOST)
         queue = full_queue(destinations[0].namespace, QUEUE)
         keys = [one.name for one in destinations if one.rules.order == "fifo"]
@@ -40,4 +39,7 @@ class Driver:
         options = worker_options((queue,), concurrency=room, lease=lease)
         known = {self._definition.name: self._definition}
         worker = Worker(self._engine, known, options, surroundings=self._surroundings)
-        return await worker.one_pass(room, lambda session: claim_of(session, queue, keys, lines, room))
+        try:
+            return await worker.one_pass(room, lambda session: claim_of(session, queue, keys, lines, room))
+        finally:
+            DRIVEN.reset(told)

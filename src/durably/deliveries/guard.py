@@ -6,9 +6,7 @@ the connection goes to the addresses that were checked: a name is looked up once
 
 from __future__ import annotations
 
-import asyncio
 import re
-import socket
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -16,6 +14,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from durably.deliveries.lookups import system_lookup
 from durably.errors import BadOption, Refused, Unresolved
 
 Address = IPv4Address | IPv6Address
@@ -99,13 +98,6 @@ class Target(msgspec.Struct, frozen=True):
     def url(self) -> str:
         """The whole URL, normalised."""
         return f"{self.scheme}://{self.authority}{self.path}"
-
-
-async def system_lookup(host: str, port: int) -> list[str]:
-    """Ask the resolver of this machine, in a thread."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
 
 
 class Guard:

@@ -14,7 +14,7 @@ from durably.deliveries.classify import Reply
 from durably.deliveries.client import Client
 from durably.deliveries.federation import Key, sign_cavage, sign_rfc9421
 from durably.deliveries.webhooks import sign
-from durably.errors import BadOption
+from durably.errors import BadOption, Refused
 
 SIGNERS = {"rfc9421": sign_rfc9421, "cavage": sign_cavage}
 
@@ -63,29 +63,36 @@ class Federation:
         try:
             key = await self._key_for(delivery.message.sender or "")
         except LookupError as error:
-            return Outcome(kind=Kind.PERMANENT, reason=f"there is no key for {delivery.message.sender!r}: {error}")
+            reason = f"there is no key for {delivery.message.sender!r}: {error}"
+            return Outcome(kind=Kind.PERMANENT, reason=reason, asked=False)
         known = delivery.destination.condition.learned
         first = known if known in SIGNERS else "rfc9421"
         other = "cavage" if first == "rfc9421" else "rfc9421"
         until = asyncio.get_running_loop().time() + delivery.destination.rules.timeout
         reply = await self._post(delivery, key, first, until)
-        if isinstance(reply, Reply) and reply.status in (400, 401):
-            second = await self._post(delivery, key, other, until)
-            if isinstance(second, Reply) and second.status not in (400, 401):
-                judged = self._judged(second, delivery)
-                return msgspec.structs.replace(judged, learned=other) if judged.kind is Kind.OK else judged
-        return self._judged(reply, delivery)
+        if not (isinstance(reply, Reply) and reply.status in (400, 401)):
+            return self._judged(reply, delivery)
+        if until <= asyncio.get_running_loop().time():
+            return self._judged(reply, delivery)
+        second = await self._post(delivery, key, other, until)
+        cannot_sign = isinstance(second, Outcome) and second.kind is Kind.PERMANENT
+        if cannot_sign or (isinstance(second, Reply) and second.status in (400, 401)):
+            return self._judged(reply, delivery)
+        judged = self._judged(second, delivery)
+        return msgspec.structs.replace(judged, learned=other) if judged.kind is Kind.OK else judged
 
     async def _post(self, delivery: Delivery, key: Key, kind: str, until: float) -> Reply | Outcome:
         message = delivery.message
         try:
+            # What is signed is what is sent: the guard's spelling of the address.
+            url = self._client.guard.target(delivery.destination.address).url
             headers: Mapping[str, str] = SIGNERS[kind](
-                key, "POST", delivery.destination.address, message.body, message.content_type, delivery.now
+                key, "POST", url, message.body, message.content_type, delivery.now
             )
-        except BadOption as error:
-            return Outcome(kind=Kind.PERMANENT, reason=str(error))
+        except (BadOption, Refused) as error:
+            return Outcome(kind=Kind.PERMANENT, reason=str(error), asked=False)
         return await self._client.post(
-            delivery.destination.address,
+            url,
             {**message.headers, **headers},
             message.body,
             until - asyncio.get_running_loop().time(),

@@ -378,3 +378,22 @@ def test_deliveries_that_need_no_order_are_limited(rules: Rules, limit: tuple[in
 @pytest.mark.parametrize(("namespace", "line"), [("default", "to acme"), ("shop", "to shop/acme")])
 def test_the_line_of_a_destination_is_that_of_its_namespace(namespace: str, line: str) -> None:
     assert Destination(namespace, "acme", "webhook", "").line == line
+
+
+def test_what_was_never_asked_has_shown_nothing_about_the_peer() -> None:
+    suspended = Condition(Standing.SUSPENDED, failures=7, breaker="half-open", unreachable=(1, 2))
+    never = Outcome(kind=Kind.PERMANENT, reason="no key", asked=False)
+
+    assert settle(EXACT, suspended, never, 1, NOW, 0.5) == (Dead("permanent: no key"), suspended)
+
+
+def test_a_peer_is_left_alone_for_as_long_as_it_asked_whatever_message_met_it() -> None:
+    asked = Outcome(kind=Kind.THROTTLED, reason="429", retry_after=45.0)
+    verdict, condition = after(asked, spent=5)
+
+    assert verdict == Again(86_400.0, "429", charged=False)
+    assert condition.until == NOW + 45 * SECOND
+    assert after(Outcome(kind=Kind.THROTTLED, retry_after=10.0**9))[1].until == NOW + 86_400 * SECOND
+    assert after(Outcome(kind=Kind.THROTTLED))[1].until == NOW + 30 * SECOND
+    stretched = settle(Rules(jitter=0.5), Condition(), asked, 1, NOW, 1.0)[1]
+    assert stretched.until == NOW + 67_500_000

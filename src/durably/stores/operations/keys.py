@@ -44,6 +44,10 @@ Behind = dict[str, list[Task]]
 """The followers of each head that has any."""
 
 
+OWN = "durably."
+"""How the names of tasks begin that belong to this library."""
+
+
 def admit(q: Queries, limit: int) -> Steps[None]:
     """Turn markers into key rows and lines."""
     rows = yield q("admit", limit)
@@ -130,14 +134,16 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
     """Those who may run behind this head without a claim of their own.
 
     There are none while a crash is on the account, since a crash is charged to the head alone; and after it, those that
-    may run only once could not be told from those that have not begun.
+    may run only once could not be told from those that have not begun. Nor could deliveries, which must know whether
+    one may have arrived.
     """
     if not waiting or head.crashes or head.gate is not None:
         return []
 
     def follows(one: Waiting) -> bool:
         task, early = one
-        return not early and not task.crashes and not task.once and is_plain(task) and may_follow(task)
+        tells_crashes = task.once or task.name.startswith(OWN)
+        return not early and not task.crashes and not tells_crashes and is_plain(task) and may_follow(task)
 
     return [task for task, _ in takewhile(follows, waiting)]
 

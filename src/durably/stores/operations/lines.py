@@ -91,8 +91,12 @@ def _settle(q: Queries, desk: Desk, lines: list[Line], late: set[Line]) -> Steps
     If there may be more lines than a claim looks at, those that it has looked at stand behind the others.
     """
     keeper = desk.keeper
+    rows = yield q("lock_lines", [queue for queue, _ in lines], [gate for _, gate in lines])
+    held = {(queue, gate) for queue, gate in rows}
+    lines = [line for line in lines if line in held]
+    if not lines:
+        return
     queues, gates = [queue for queue, _ in lines], [gate for _, gate in lines]
-    yield q("lock_lines", queues, gates)
     left = {(queue, gate) for queue, gate in (yield q("lines_left", queues, gates))}
     gone = [line for line in lines if line not in left]
     if gone:

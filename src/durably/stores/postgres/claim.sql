@@ -322,10 +322,11 @@ UPDATE durably.tasks t
 RETURNING {task}
 
 -- :lock_lines
+-- Those that nobody else is about to change: whoever is looks at them too.
 SELECT queue, gate FROM durably.lines
  WHERE (queue, gate) IN (SELECT * FROM unnest(?1::text[], ?2::text[]))
  ORDER BY queue, gate
-   FOR UPDATE
+   FOR UPDATE SKIP LOCKED
 
 -- :lines_left
 SELECT l.queue, l.gate

@@ -40,6 +40,7 @@ def done(*tasks: Task) -> list[Change]:
 SPECIAL: dict[str, dict[str, Any]] = {
     "belongs to a limit group": {"gate": "g"},
     "may run only once": {"once": True},
+    "is a delivery": {"name": "durably.deliver"},
     "gives its unique key up when it is claimed": {
         "unique_scope": "waiting",
         "unique_key": "u",
