@@ -10,9 +10,10 @@ SELECT {destination}
  ORDER BY d.name LIMIT ?4::int
 
 -- :add_destinations
+-- Versions begin with the moment: one that is forgotten and added again is not taken for what it was.
 INSERT INTO durably.destinations (namespace, name, channel, address, rules, condition, standing, secrets, version,
                                   created_at, updated_at)
-SELECT namespace, name, channel, address, rules, condition, standing, secrets, 0, now, now
+SELECT namespace, name, channel, address, rules, condition, standing, secrets, now, now, now
   FROM (SELECT *, (SELECT durably.now()) AS now
           FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::text[], ?6::text[], ?7::text[], ?8::bytea[])
             AS d(namespace, name, channel, address, rules, condition, standing, secrets)) d

@@ -13,7 +13,7 @@ SELECT {destination}
 -- :add_destinations
 INSERT INTO durably_destinations (namespace, name, channel, address, rules, condition, standing, secrets, version,
                                   created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, :now, :now)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, :now, :now, :now)
     ON CONFLICT DO NOTHING
 RETURNING name
 

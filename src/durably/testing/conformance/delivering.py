@@ -55,7 +55,8 @@ class Delivering:
         assert world.run(add_destinations([a_peer("a", "post:other")])) == set()
 
         found = world.run(destinations("default", ["a", "c"]))
-        assert found == {"a": msgspec.structs.replace(a_peer("a"), updated_at=found["a"].updated_at)}
+        now = found["a"].updated_at
+        assert found == {"a": msgspec.structs.replace(a_peer("a"), version=now, updated_at=now)}
         assert world.run(destinations("other", ["a"])) == {}
 
     def test_of_two_who_change_a_destination_the_second_is_told(self, world: World) -> None:
@@ -66,7 +67,17 @@ class Delivering:
         assert world.run(change_destination(changed))
         assert not world.run(change_destination(changed))
         found = world.run(destinations("default", ["a"]))["a"]
-        assert (found.condition.standing, found.version) == (Standing.GONE, 1)
+        assert (found.condition.standing, found.version) == (Standing.GONE, first.version + 1)
+
+    def test_one_that_was_added_again_is_not_what_it_was(self, world: World) -> None:
+        world.run(add_destinations([a_peer("a")]))
+        old = world.run(destinations("default", ["a"]))["a"]
+        world.run(forget_destination(old))
+        world.advance(1)
+        world.run(add_destinations([a_peer("a", "post:new")]))
+
+        assert not world.run(change_destination(old))
+        assert world.run(destinations("default", ["a"]))["a"].address == "post:new"
 
     def test_destinations_are_listed_by_name_and_standing_and_can_be_forgotten(self, world: World) -> None:
         gone = msgspec.structs.replace(a_peer("b"), condition=Condition(Standing.GONE))
