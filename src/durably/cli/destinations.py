@@ -23,7 +23,8 @@ from durably.core.delivery import Standing
 from durably.errors import NotAllowed, Refused, UnknownTask
 
 if TYPE_CHECKING:
-    from durably.deliveries.destinations import DestinationInfo, Destinations, RuleOptions
+    from durably.deliveries.destinations import DestinationInfo, Destinations
+    from durably.deliveries.options import RuleOptions
 
 SHOWN = 10
 """How many of those that wait are shown."""
@@ -149,7 +150,7 @@ def _waits(given: str) -> list[str]:
 
 def _chosen(options: argparse.Namespace) -> RuleOptions:
     """The rules that were given, and no others."""
-    from durably.deliveries.destinations import RuleOptions
+    from durably.deliveries.options import RuleOptions
 
     given = {name: value for name, value in vars(options).items() if name in RuleOptions.__annotations__}
     return cast(RuleOptions, given)

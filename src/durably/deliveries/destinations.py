@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from collections.abc import Callable
+from typing import Unpack
 
 import msgspec
 
@@ -13,13 +13,12 @@ from durably.client.info import TaskInfo, task_info
 from durably.client.loop import synchronously
 from durably.client.operators import Operator
 from durably.client.plan import Plan, arun, run
-from durably.core.brief import brief
 from durably.core.delivery import Condition, Destination, Rules, Standing
-from durably.core.limits import parse_rate
 from durably.core.moment import Duration, micros, seconds
 from durably.core.options import text
 from durably.core.task import State, Task, full_queue
 from durably.deliveries.drive import Driver
+from durably.deliveries.options import RuleOptions, rules_with
 from durably.deliveries.register import QUEUE
 from durably.deliveries.vault import Secret, Vault
 from durably.deliveries.webhooks import new_secret, sign
@@ -40,21 +39,6 @@ from durably.stores.statement import Operation
 
 ROUNDS = 20
 ALL = 1_000_000
-
-
-class RuleOptions(TypedDict, total=False):
-    """What can be chosen for a destination."""
-
-    order: Literal["fifo", "unordered"]
-    schedule: Sequence[Duration]
-    timeout: Duration
-    concurrency: int
-    rate: str | None
-    policy: Literal["block", "overtake", "pause"]
-    expires: Duration
-    breaker: int
-    cooldown: Duration
-    jitter: float
 
 
 class DestinationInfo(msgspec.Struct, frozen=True):
@@ -79,39 +63,6 @@ class Flushed(msgspec.Struct, frozen=True):
     delivered: builtins.list[str]
     waiting: builtins.list[str]
     ended: builtins.list[str]
-
-
-def rules_with(base: Rules, options: RuleOptions) -> Rules:
-    """The rules with these options, checked."""
-    changes: dict[str, Any] = {}
-    for option, value in options.items():
-        match option:
-            case "order" | "policy":
-                allowed = ("fifo", "unordered") if option == "order" else ("block", "overtake", "pause")
-                if value not in allowed:
-                    raise BadOption(f"{option}: {brief(value)} must be one of {', '.join(allowed)}")
-                changes[option] = value
-            case "schedule":
-                if isinstance(value, str) or not isinstance(value, Sequence):
-                    raise BadOption(f"schedule: {brief(value)} must be a list of waits, such as ['30s', '5m', '30m']")
-                changes[option] = tuple(seconds(one, "schedule") for one in value)
-            case "timeout" | "expires" | "cooldown":
-                changes[option] = seconds(value, option)  # type: ignore[arg-type]
-                if changes[option] <= 0:
-                    raise BadOption(f"{option}: {brief(value)} must be longer than nothing")
-            case "concurrency" | "breaker":
-                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                    raise BadOption(f"{option}: {brief(value)} must be a whole number from 1")
-                changes[option] = value
-            case "rate":
-                changes[option] = None if value is None else parse_rate(str(value))[0]
-            case "jitter":
-                if not isinstance(value, int | float) or not 0 <= value <= 1:
-                    raise BadOption(f"jitter: {brief(value)} must be from 0 to 1")
-                changes[option] = float(value)
-            case _:
-                raise BadOption(f"there is no option {option!r} of a destination")
-    return msgspec.structs.replace(base, **changes)
 
 
 class Destinations(Operator):
