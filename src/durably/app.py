@@ -27,6 +27,7 @@ from durably.worker.worker import Worker
 
 if TYPE_CHECKING:
     from durably.deliveries.deliveries import Deliveries
+    from durably.mail.mail import Mail
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,6 +65,7 @@ class Durably:
         self.sessions = Sessions(self._engine, namespace)
         self._secrets_key = secrets_key
         self._deliveries: Deliveries | None = None
+        self._mail: Mail | None = None
 
     @property
     def events(self) -> Events:
@@ -84,6 +86,15 @@ class Durably:
             made.drive_with(Driver(self._engine, declared))
             self._deliveries = made
         return self._deliveries
+
+    @property
+    def mail(self) -> Mail:
+        """Mail through SMTP: transports, and how every recipient stands."""
+        if self._mail is None:
+            from durably.mail.mail import Mail
+
+            self._mail = Mail(self._engine, self.deliveries)
+        return self._mail
 
     @property
     def definitions(self) -> Mapping[str, Definition[..., Any]]:

@@ -46,7 +46,9 @@ async def send(
     destination = Destination(
         "default", "main", "smtp", f"{scheme}://{user}127.0.0.1:{port}{query}", Rules(timeout=within)
     )
-    return await smtp.deliver(Delivery("t", 1, Message("m", "mail", body), destination, secrets, kept=before))
+    return await smtp.deliver(
+        Delivery("t", 1, Message("m", "mail", body), destination, secrets, kept=before, spent=2 if before else 1)
+    )
 
 
 def states(outcome: Outcome) -> dict[str, str]:

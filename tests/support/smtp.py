@@ -30,13 +30,15 @@ class Script:
         self.taken: list[tuple[list[str], bytes]] = []
         """The mails that were taken: to whom, and what."""
         self.connections = 0
+        self.port = 0
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
         """The port, while it listens."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         try:
-            yield server.sockets[0].getsockname()[1]
+            self.port = server.sockets[0].getsockname()[1]
+            yield self.port
         finally:
             server.close()
 

@@ -23,6 +23,8 @@ class Delivery(msgspec.Struct, frozen=True):
     """Seconds since 1970."""
     kept: Any = None
     """What the attempt before wanted this one to know."""
+    spent: int = 1
+    """The number of this attempt in its cycle, which a replay begins anew."""
 
     def __repr__(self) -> str:
         return f"<delivery {self.task} of message {self.message.id} to {self.destination.name!r}>"

@@ -7,6 +7,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ParamSpec
 
 import msgspec
@@ -87,6 +88,8 @@ class DeliveryInfo(msgspec.Struct, frozen=True):
     """Why it ended without arriving, or has not arrived yet."""
     possible_duplicate: bool = False
     """Whether an attempt may have arrived whose answer did not come."""
+    kept: Any = None
+    """What the channel wants to know at the next attempt, or wanted to have known."""
 
 
 class Deliveries:
@@ -329,13 +332,18 @@ class Deliveries:
 
 
 def _usual_channels() -> dict[str, Channel]:
-    """Webhooks, if what they need is installed: `pip install 'durably[http]'`."""
-    try:
+    """Webhooks and mail, if what they need is installed: `pip install 'durably[http,smtp]'`."""
+    found: dict[str, Channel] = {}
+    with suppress(ImportError):
         from durably.deliveries.client import Client
         from durably.deliveries.http import Webhook
-    except ImportError:
-        return {}
-    return {"webhook": Webhook(Client(Guard()))}
+
+        found["webhook"] = Webhook(Client(Guard()))
+    with suppress(ImportError):
+        from durably.mail.smtp import Smtp
+
+        found["smtp"] = Smtp()
+    return found
 
 
 def _delivery(sent: Sent, codec: Codec) -> DeliveryInfo:
@@ -343,10 +351,11 @@ def _delivery(sent: Sent, codec: Codec) -> DeliveryInfo:
     if row is None:
         return DeliveryInfo(sent.destination, sent.id, None)
     memory, info = remembered(readable(row.details, codec)), task_info(row, codec)
-    kept = isinstance(info.result, dict) and info.result.get("possible_duplicate") is True
-    doubtful = kept if info.state == State.DONE else row.crashes > 0 or memory.possible_duplicate
+    done = info.result if info.state == State.DONE and isinstance(info.result, dict) else None
+    doubtful = row.crashes > 0 or memory.possible_duplicate if done is None else bool(done.get("possible_duplicate"))
+    kept = memory.kept if done is None else done.get("kept")
     late = None if info.state == State.DONE else memory.reason or sent.error
-    return DeliveryInfo(sent.destination, sent.id, info, info.reason or late, doubtful)
+    return DeliveryInfo(sent.destination, sent.id, info, info.reason or late, doubtful, kept)
 
 
 def _published(message: Message, sent: list[tuple[Destination, str]], refused: dict[str, str]) -> Publication:

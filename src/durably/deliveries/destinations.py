@@ -257,7 +257,8 @@ class Destinations(Operator):
         self._check(channel, address)
         if secret and not signed:
             raise BadOption("secret: a destination that is not signed for needs none")
-        secrets = [_checked(secret) if secret else new_secret()] if secret or (signed and channel == "webhook") else []
+        hook = channel == "webhook"
+        secrets = [_checked(secret) if hook else secret] if secret else [new_secret()] if signed and hook else []
         made = Destination(
             self._namespace,
             text(name, "destination"),

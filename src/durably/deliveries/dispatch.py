@@ -214,7 +214,9 @@ class Dispatcher:
             secrets = self._vault.open(destination.secrets, destination.namespace, destination.name, now)
         except DurablyError as error:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
-        delivery = Delivery(task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND, kept)
+        delivery = Delivery(
+            task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND, kept, task.spent
+        )
         limit = self._alarms.limit(loop, destination.rules.timeout + LENIENCY)
         slow = self._alarms.after(loop, SLOW, task.lend)
         # From now on the peer may have it, whatever interrupts this attempt.

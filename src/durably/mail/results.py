@@ -39,6 +39,11 @@ def kept(addresses: list[str], before: Any) -> Results:
     return {address: known.get(address, Recipient()) for address in addresses}
 
 
+def tried_anew(results: Results) -> Results:
+    """The same at the beginning of a cycle: whoever was refused is asked once more, since somebody wants that."""
+    return {address: Recipient() if one.state == "refused" else one for address, one in results.items()}
+
+
 def waiting(results: Results) -> list[str]:
     """Those who have not ended."""
     return [address for address, one in results.items() if one.state == "waiting"]

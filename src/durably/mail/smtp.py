@@ -12,7 +12,7 @@ from durably.core.delivery import Kind, Outcome
 from durably.deliveries.channel import Delivery
 from durably.mail.letter import Letter
 from durably.mail.replies import Stage
-from durably.mail.results import Results, kept, outcome, waiting
+from durably.mail.results import Results, kept, outcome, tried_anew, waiting
 from durably.mail.session import Lost, Session, Unusable
 from durably.mail.transports import Transport, transport
 
@@ -44,6 +44,8 @@ class Smtp:
         password = delivery.secrets[0] if delivery.secrets else None
         place = (transport(delivery.destination.address), password)
         results = kept(letter.recipients, delivery.kept)
+        if delivery.spent == 1:
+            results = tried_anew(results)
         seconds = delivery.destination.rules.timeout
         try:
             async with asyncio.timeout(seconds):

@@ -397,3 +397,33 @@ def test_a_peer_is_left_alone_for_as_long_as_it_asked_whatever_message_met_it() 
     assert after(Outcome(kind=Kind.THROTTLED))[1].until == NOW + 30 * SECOND
     stretched = settle(Rules(jitter=0.5), Condition(), asked, 1, NOW, 1.0)[1]
     assert stretched.until == NOW + 67_500_000
+
+
+def test_what_is_not_said_is_harmless() -> None:
+    assert Outcome(kind=Kind.OK) == Outcome(
+        kind=Kind.OK,
+        reason="",
+        retry_after=None,
+        unreachable=False,
+        breaks=False,
+        disables=False,
+        asked=True,
+        possible_duplicate=False,
+        alarming=False,
+        learned=None,
+        status=None,
+        body="",
+        kept=None,
+    )
+    assert Condition() == Condition(Standing.ACTIVE, "", 0, 0, "closed", None, 0, (), None, 0)
+    with pytest.raises(TypeError):
+        Outcome(Kind.OK)  # type: ignore[call-arg]
+
+
+def test_the_waits_are_what_the_documentation_says() -> None:
+    assert DAY == 86_400_000_000
+    assert admit(EXACT, Condition(Standing.DISABLED), "t", NOW) == Wait(600.0, "disabled: ")
+    half_open = admit(Rules(timeout=5.0), Condition(breaker="open"), "t", NOW)
+    assert isinstance(half_open, Go)
+    assert half_open.condition is not None
+    assert half_open.condition.probe_until == NOW + 65 * SECOND

@@ -1,0 +1,138 @@
+"""Mail from acceptance to the last recipient: a real worker, and a server that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from durably import BadOption, Durably, UnknownTask
+from durably.deliveries import new_key
+from durably.mail.mail import MailInfo
+from tests.support.smtp import CLOSE, Script
+
+ANN, BOB, CYD = "ann@x.example", "bob@x.example", "cyd@x.example"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DURABLY_SECRETS_KEY", new_key())
+
+
+def with_server(app: Durably, server: Script, story: Callable[[], Awaitable[None]], **options: Any) -> None:
+    """Play a story beside a server, which is the transport `main`."""
+
+    async def whole() -> None:
+        async with server.listening() as port:
+            address = f"smtp://127.0.0.1:{port}?tls=none"
+            await app.mail.aadd_transport("main", address, **{"schedule": [0, 0, 0], **options})
+            await story()
+            await app.aclose()
+
+    asyncio.run(whole())
+
+
+def states(info: MailInfo) -> dict[str, str]:
+    return {one.address: one.state for one in info.recipients}
+
+
+def test_a_mail_reaches_everybody_and_each_of_them_is_known(app: Durably) -> None:
+    server = Script({"RCPT": ["250 fine", "450 4.2.0 later", "550 5.1.1 unknown"]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(
+            sender="Shop <shop@here.example>", to=[ANN, BOB], cc=CYD, subject="Hello", text="It is there."
+        )
+        seen.append(await app.mail.aget(mail))
+        await app.atick()
+        seen.append(await app.mail.aget(mail))
+
+    with_server(app, server, story)
+    before, after = seen
+    assert states(before) == {ANN: "waiting", BOB: "waiting", CYD: "waiting"}
+    assert states(after) == {ANN: "sent", BOB: "waiting", CYD: "refused"}
+    assert {one.address: one.said for one in after.recipients}[CYD] == "550 5.1.1 unknown"
+    assert after.reason is not None
+    assert after.reason.startswith(f"1 of 3 recipients wait: {BOB}: 450 4.2.0 later")
+
+
+def test_a_replay_goes_only_to_those_who_do_not_have_it(app: Durably) -> None:
+    server = Script({"RCPT": ["250 fine", "550 5.1.1 unknown"]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB], subject="Hello", text="It is there.")
+        await app.adrain()
+        seen.append(await app.mail.aget(mail))
+        assert await app.dead.areplay(destination="main") == 1
+        await app.adrain()
+        seen.append(await app.mail.aget(mail))
+
+    with_server(app, server, story)
+    assert [(info.state, states(info)) for info in seen] == [
+        ("dead", {ANN: "sent", BOB: "refused"}),
+        ("done", {ANN: "sent", BOB: "sent"}),
+    ]
+    assert [recipients for recipients, _ in server.taken] == [[ANN], [BOB]]
+
+
+def test_a_mail_whose_answer_never_came_is_sent_again_with_the_same_id_and_marked(app: Durably) -> None:
+    server = Script({"dot": [CLOSE]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=ANN, subject="Hello", text="It is there.")
+        await app.adrain()
+        seen.append(await app.mail.aget(mail))
+
+    with_server(app, server, story)
+    [info] = seen
+    assert (info.state, states(info)) == ("done", {ANN: "sent"})
+    assert [one.possible_duplicate for one in info.recipients] == [True]
+    first, second = (source for _, source in server.taken)
+    assert first == second
+
+
+def test_a_password_that_is_wrong_pauses_the_transport_and_bounces_nobody(app: Durably) -> None:
+    server = Script({"AUTH": ["535 5.7.8 wrong"]}, offers=["AUTH PLAIN"])
+    seen: list[Any] = []
+
+    async def story() -> None:
+        await app.deliveries.destinations.aforget("main")
+        port = server.port
+        await app.mail.aadd_transport("main", f"smtp://shop@127.0.0.1:{port}?tls=none", password="s3cret")
+        mail = await app.mail.asend(sender="shop@here.example", to=ANN, subject="Hello", text="It is there.")
+        await app.atick()
+        seen.append((await app.deliveries.destinations.aget("main")).standing)
+        seen.append(states(await app.mail.aget(mail)))
+
+    with_server(app, server, story)
+    assert seen == ["disabled", {ANN: "waiting"}]
+    assert server.taken == []
+
+
+def test_what_is_no_mail_is_refused_and_what_there_is_not_is_said(app: Durably) -> None:
+    app.mail.add_transport("main", "smtp://mail.example")
+    with pytest.raises(BadOption, match="to"):
+        app.mail.send(sender="shop@here.example", to=[], subject="Hello", text="x")
+    with pytest.raises(BadOption, match="no destination"):
+        app.mail.send(sender="shop@here.example", to=ANN, subject="Hello", text="x", transport="other")
+    with pytest.raises(BadOption, match="transport"):
+        app.mail.add_transport("worse", "https://mail.example")
+    with pytest.raises(UnknownTask):
+        app.mail.get("0190a5d1-ac96-774b-bcce-b302099a8057")
+
+
+def test_a_transport_is_patient(app: Durably) -> None:
+    app.mail.add_transport("main", "smtp://mail.example")
+    rules = app.deliveries.destinations.get("main").rules
+
+    assert (rules.order, rules.schedule[:3], rules.schedule[-1], rules.jitter) == (
+        "unordered",
+        (5.0, 10.0, 20.0),
+        3600.0,
+        0.25,
+    )
