@@ -33,7 +33,8 @@ def write(folder: Path, outcome: Outcome) -> None:
     """Write results.json, README.md and the charts into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
-        old.unlink()
+        if not old.name.startswith("anatomy."):
+            old.unlink()
     (folder / "results.json").write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
     for name, chart in charts(outcome):
         (folder / name).write_text(chart, "utf-8")

@@ -244,6 +244,8 @@ def _checked(outcome: object, channel: str) -> Outcome:
     if not isinstance(outcome, Outcome):
         reason = f"the channel {channel!r} answered {brief(outcome)} instead of an Outcome"
         return Outcome(kind=Kind.UNKNOWN, reason=reason, asked=False)
+    if outcome.kind is Kind.OK and outcome.body == "" and outcome.learned is None and type(outcome.reason) is str:
+        return outcome
     try:
         plain = msgspec.convert(msgspec.structs.asdict(outcome), Outcome)
         return msgspec.structs.replace(plain, reason=clean(plain.reason, 500), body=clean(plain.body, 2000))
