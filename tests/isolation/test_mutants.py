@@ -57,7 +57,7 @@ MUTANTS: dict[str, tuple[World, Cast, Schedules, Alter]] = {
         GROUPS,
         cast(GROUPS, "claim a", "poll b elsewhere", "accept c2"),
         this_one(("one", "lines_left"), ("caller", "commit"), ("two", "end"), ("one", "end")),
-        broken("lock_lines", "FOR UPDATE", ""),
+        broken("lock_lines", "FOR UPDATE SKIP LOCKED", ""),
     ),
     "a caller leaves no marker where it has seen a row of the key": (
         LAST,
