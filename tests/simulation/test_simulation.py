@@ -79,6 +79,11 @@ def test_nothing_goes_wrong_whatever_strikes_and_everything_strikes() -> None:
     assert happened.keys() >= MUST_HAPPEN
 
 
+@pytest.mark.parametrize("seed", [3_949, 13_579])
+def test_a_seed_that_once_found_something_finds_it_no_more(seed: int) -> None:
+    assert run_seed(seed).violations == []
+
+
 WRITES = re.compile(r"INSERT INTO|DELETE FROM|(?<!FOR )(?<!FOR NO KEY )(?<!DO )UPDATE")
 
 

@@ -382,7 +382,7 @@ class Worker:
             self._alone_from = self._now() + max(self._now() - began, ALONE_CHECK)
 
     async def _alone(self) -> None:
-        while not await self._emptied(ALONE_CHECK):
+        while not (await self._emptied(ALONE_CHECK) and await self._nothing_comes()):
             if self._interrupted or not await self._claims.someone_waits_alone():
                 return
         found = await self._claim(fresh=True, alone=True)
@@ -404,6 +404,11 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._running.freed.wait(), patience)
         return len(self._running) <= len(self._running.stuck)
+
+    async def _nothing_comes(self) -> bool:
+        """Whether no commit that was on its way has brought the next tasks of keys."""
+        async with self._claims.settled():
+            return len(self._running) <= len(self._running.stuck)
 
     async def _look_after(self) -> None:
         """The worker's own small duties: the loop's sign of life, cancellations, progress."""
