@@ -112,7 +112,7 @@ imports: $(STAMP)
 $(STAMP): pyproject.toml requirements/test.txt
 	$(call heading,making $(VENV) with $(PYTHON))
 	@"$(PYTHON)" -m venv --clear $(VENV)
-	@$(VENV)/bin/python $(PIP) --editable '.[postgres,http,smtp]' --requirement requirements/test.txt
+	@$(VENV)/bin/python $(PIP) --editable '.[postgres,http,smtp,apprise]' --requirement requirements/test.txt
 	@touch $@
 
 $(DEMO): pyproject.toml README.md LICENSE $(shell find src -type f ! -name '*.pyc')

@@ -17,6 +17,7 @@ EVERYTHING = frozenset(
 )
 
 HOOKS = frozenset({"hooks", "hooks-fifo", "hooks-dead"})
+MAILS = frozenset({"mails"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def ours() -> list[Entry]:
         Entry(program, "postgres", EVERYTHING | alone | {"transactions", "xmin"}, "ours", "postgres"),
         Entry(program, "sqlite", EVERYTHING | alone, "ours", "sqlite"),
         Entry(_module(OURS, "bench.hooks", schema="durably"), "postgres", HOOKS, "ours", "postgres"),
+        Entry(_module(OURS, "bench.mails", schema="durably"), "postgres", MAILS, "ours", "postgres"),
     ]
 
 
@@ -60,6 +62,7 @@ def ceilings() -> list[Entry]:
         _bare("postgres", "the same with history", ["drain-1"], loop="history"),
         _bare("postgres", "notify, claim, call", ["latency"], loop="notify"),
         Entry(_module("bare HTTP client", "bench.raw.hooks"), "postgres", frozenset({"hooks"}), "ceiling", "postgres"),
+        Entry(_module("bare SMTP client", "bench.raw.mails"), "postgres", MAILS, "ceiling", "postgres"),
         _bare("sqlite", "bare insert", ["enqueue"], batch=500),
         _bare("sqlite", "inserts of 1000", ["bulk"], batch=500),
         _bare("sqlite", "bare loop of 500", ["drain-1"], batch=500),

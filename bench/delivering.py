@@ -6,9 +6,9 @@ import contextlib
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.contenders import ROOT, Entry
 from bench.stage import Place, Stage
@@ -36,29 +36,36 @@ class Post(NamedTuple):
 
 def hooks(stage: Stage, entry: Entry, messages: int, order: str, dead: int = 0) -> Drained:
     """Publish so many messages to a thousand peers, and let a worker deliver them."""
-    with stage.place(entry) as place, _receiving(messages) as (marks, port), _refusing() as closed:
+    total = messages * PEERS
+    with (
+        stage.place(entry) as place,
+        receiving(RECEIVER, total, destinations=PEERS) as (marks, port),
+        _refusing() as closed,
+    ):
         post = Post(messages, _addresses(port, closed, dead), PEERS - dead)
         clocked(entry.contender, "publish", url=place.url, messages=messages, addresses=post.addresses, order=order)
         stage.settle(place)
-        found = _delivered(entry, place, post, marks)
-    return found
+        given = {"messages": messages, "addresses": post.addresses} if entry.kind != "ours" else {}
+        return delivered(entry, place, marks, total, post.deliverable, given)
 
 
-def _delivered(entry: Entry, place: Place, post: Post, marks: Marks) -> Drained:
-    everyone = range(post.messages * PEERS)
-    given = {"messages": post.messages, "addresses": post.addresses} if entry.kind != "ours" else {}
+def delivered(
+    entry: Entry, place: Place, marks: Marks, total: int, deliverable: int, given: Mapping[str, Any]
+) -> Drained:
+    """Let one worker deliver; the last so many of all of them can be delivered."""
+    everyone = range(total)
     with started(entry.contender, "work", url=place.url, **given) as program:
         program.expect("ready")
         crew = Crew([program], marks, place.server)
         crew.go()
-        found = crew.watch(everyone, post.deliverable)
+        found = crew.watch(everyone, deliverable)
         crew.leave()
         ran = marks.ran(everyone)
-    insist(ran._replace(never=ran.never[post.messages * (PEERS - post.living) :]))
+    insist(ran._replace(never=ran.never[total - deliverable :]))
     if entry.kind == "ours":
         done = told(entry.contender, "counts", "counts", url=place.url).get("done", 0)
-        if done != post.deliverable:
-            raise Failed(f"the store says that {done:,} were delivered, and {post.deliverable:,} arrived")
+        if done != deliverable:
+            raise Failed(f"the store says that {done:,} were delivered, and {deliverable:,} arrived")
     return found
 
 
@@ -73,19 +80,16 @@ def _addresses(port: int, closed: int, dead: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _receiving(messages: int) -> Iterator[tuple[Marks, int]]:
+def receiving(receiver: Contender, size: int, **given: Any) -> Iterator[tuple[Marks, int]]:
     """Somebody who marks what arrives, and the port."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="durably-bench-")))
-        size = messages * PEERS
         marks = Marks(folder, 1, size)
         stack.callback(marks.close)
-        receiver = stack.enter_context(
-            started(RECEIVER, "receive", marks=str(marks.paths[0]), size=size, destinations=PEERS)
-        )
-        port = receiver.expect("listening").facts["port"]
-        receiver.expect("ready")
-        receiver.write("go")
+        program = stack.enter_context(started(receiver, "receive", marks=str(marks.paths[0]), size=size, **given))
+        port = program.expect("listening").facts["port"]
+        program.expect("ready")
+        program.write("go")
         yield marks, port
 
 

@@ -11,6 +11,7 @@ import psycopg
 
 from bench.contenders import Entry
 from bench.delivering import DEAD, hooks
+from bench.mailing import mails
 from bench.stage import Place, Stage
 from durably.bench.drain import Crew, Drained, crew, drain, finish
 from durably.bench.latency import latency
@@ -280,6 +281,11 @@ def deliveries(order: str, dead: int = 0) -> Measure:
     return measure
 
 
+def mail(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
+    """Mails to one recipient each."""
+    return _values(mails(stage, entry, max(1_000, sizes.tasks // 5)))
+
+
 def measurements() -> list[Measurement]:
     """All of them, in the order in which they run."""
     return [*_on("postgres"), *_on("sqlite")]
@@ -309,4 +315,5 @@ def _on(store: str) -> Iterator[Measurement]:
         yield one("hooks", f"{to}, in any order", deliveries("unordered"), "deliveries/s")
         yield one("hooks-fifo", f"{to}, each in strict order", deliveries("fifo"), "deliveries/s")
         yield one("hooks-dead", f"{to}, a hundred of them dead", deliveries("unordered", DEAD), "deliveries/s")
+        yield one("mails", "Mails through one transport, 20 at once", mail, "mails/s")
     yield one("growth", "Drain with ever more tasks in the table", growth)

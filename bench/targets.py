@@ -109,6 +109,7 @@ TARGETS = [
     Target("PostgreSQL, webhooks / bare HTTP client", 0.6, against("bare HTTP client", "postgres.hooks")),
     Target("PostgreSQL, webhooks in strict order / in any order", 0.5, beside("postgres.hooks-fifo", "postgres.hooks")),
     Target("PostgreSQL, webhooks beside dead peers / without", 0.9, beside("postgres.hooks-dead", "postgres.hooks")),
+    Target("PostgreSQL, mails / bare SMTP client", 0.6, against("bare SMTP client", "postgres.mails")),
     Target("PostgreSQL, drain running ahead / without keys", 0.9, beside("postgres.ahead", "postgres.drain-1")),
 ]
 

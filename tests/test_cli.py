@@ -53,6 +53,19 @@ LOOKING = [
     ["destinations", "rotate", "acme"],
     ["destinations", "retire", "acme"],
     ["destinations", "forget", "acme", "--yes"],
+    ["mail", "list"],
+    ["mail", "show", "order-7"],
+    ["mail", "resend", "order-7"],
+    ["mail", "suppress", "ann@example.org"],
+    ["mail", "unsuppress", "ann@example.org"],
+    ["mail", "suppressions"],
+    ["mail", "preview", "welcome"],
+    ["mail", "templates"],
+    ["mail", "transport", "main", "smtp://mail.example.org"],
+    ["notifications", "list"],
+    ["notifications", "show", "0190"],
+    ["notifications", "routes"],
+    ["notifications", "inbox", "ann"],
     ["sessions"],
     ["doctor"],
     ["migrate", "--check"],
@@ -299,7 +312,7 @@ def test_every_level_has_help_with_an_example_that_parses(durably: command.Durab
 
 
 def test_a_command_without_its_subcommand_shows_its_help(durably: command.Durably) -> None:
-    for words in ([], ["tasks"], ["dead"], ["queues"], ["keys"]):
+    for words in ([], ["tasks"], ["dead"], ["queues"], ["keys"], ["mail"]):
         ran = durably(*words)
 
         assert ran.code == 2

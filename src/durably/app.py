@@ -28,6 +28,7 @@ from durably.worker.worker import Worker
 if TYPE_CHECKING:
     from durably.deliveries.deliveries import Deliveries
     from durably.mail.mail import Mail
+    from durably.notifications.notifications import Notifications, Notified
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +67,7 @@ class Durably:
         self._secrets_key = secrets_key
         self._deliveries: Deliveries | None = None
         self._mail: Mail | None = None
+        self._notifications: Notifications | None = None
 
     @property
     def events(self) -> Events:
@@ -80,21 +82,67 @@ class Durably:
             from durably.deliveries.dispatch import UNTIL_TOLD
             from durably.deliveries.drive import Driver
             from durably.deliveries.register import QUEUE
+            from durably.mail.mail import HOOK, Mail
 
             made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
             declared = self.declare(made.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
             made.drive_with(Driver(self._engine, declared))
             self._deliveries = made
+            self._mail = Mail(self._engine, self.namespace, made)
+            self.declare(self._mail.tell, HOOK, (), {"queue": QUEUE})
         return self._deliveries
 
     @property
     def mail(self) -> Mail:
-        """Mail through SMTP: transports, and how every recipient stands."""
+        """Mail: transports, templates, and how every recipient stands. Whoever reads this serves deliveries too."""
         if self._mail is None:
-            from durably.mail.mail import Mail
-
-            self._mail = Mail(self._engine, self.deliveries)
+            _ = self.deliveries
+        assert self._mail is not None
         return self._mail
+
+    @property
+    def notifications(self) -> Notifications:
+        """What happened, for those who want to know. Whoever reads this serves deliveries too."""
+        if self._notifications is None:
+            from durably.notifications import router
+            from durably.notifications.notifications import PATIENCE, Notifications
+
+            made = Notifications(self._engine, self.namespace, self.mail)
+            options: DeclaredOptions = {"queue": router.QUEUE, "retry": PATIENCE}
+            made.serve_with(
+                self.declare(made.router.route, router.ROUTE, (), options),
+                self.declare(made.router.digest, router.DIGEST, (), options),
+                self.declare(made.router.undelivered, router.DEAD, (), options),
+            )
+            self.mail.followers.append(made.mail_died)
+            self._notifications = made
+        return self._notifications
+
+    def notify(
+        self,
+        kind: str,
+        recipient: str | Sequence[str],
+        data: Any = None,
+        *,
+        key: str | None = None,
+        within: Any = None,
+        at_once: bool = False,
+    ) -> Notified:
+        """Let recipients know; see `notifications.notify`."""
+        return self.notifications.notify(kind, recipient, data, key=key, within=within, at_once=at_once)
+
+    async def anotify(
+        self,
+        kind: str,
+        recipient: str | Sequence[str],
+        data: Any = None,
+        *,
+        key: str | None = None,
+        within: Any = None,
+        at_once: bool = False,
+    ) -> Notified:
+        """The asynchronous twin of notify."""
+        return await self.notifications.anotify(kind, recipient, data, key=key, within=within, at_once=at_once)
 
     @property
     def definitions(self) -> Mapping[str, Definition[..., Any]]:

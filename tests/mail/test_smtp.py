@@ -24,6 +24,12 @@ ANN, BOB, CYD = "ann@x.example", "bob@x.example", "cyd@x.example"
 SOURCE = b"Subject: Hello\r\n\r\n.leading dot\r\nIt is there.\r\n"
 
 
+@pytest.fixture(autouse=True, params=["one by one", "pipelined"])
+def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every server is talked to command by command, and several commands at once."""
+    monkeypatch.setattr(Script, "extensions", ["PIPELINING"] if request.param == "pipelined" else [])
+
+
 @pytest.fixture
 async def smtp() -> AsyncIterator[Smtp]:
     channel = Smtp(hostname="here.example")
@@ -42,7 +48,7 @@ async def send(
     within: float = 20.0,
     scheme: str = "smtp",
 ) -> Outcome:
-    body = msgspec.json.encode(Letter("shop@here.example", list(recipients) or [ANN], SOURCE))
+    body = msgspec.msgpack.encode(Letter("shop@here.example", list(recipients) or [ANN], SOURCE))
     destination = Destination(
         "default", "main", "smtp", f"{scheme}://{user}127.0.0.1:{port}{query}", Rules(timeout=within)
     )

@@ -56,8 +56,8 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
     drafting = Deliveries._drafting
 
-    def without_keys(self: Deliveries, message: Any) -> Any:
-        draft = drafting(self, message)
+    def without_keys(self: Deliveries, message: Any, on_dead: str | None) -> Any:
+        draft = drafting(self, message, on_dead)
 
         def one(destination: Destination) -> Draft:
             return msgspec.structs.replace(draft(destination), key=None, policy=None)

@@ -16,6 +16,9 @@ HANG = "hang"
 class Script:
     """What a server says to each command, one after the other; then what servers usually say."""
 
+    extensions: Sequence[str] = ()
+    """What every server offers."""
+
     def __init__(
         self,
         answers: Mapping[str, Sequence[str]] | None = None,
@@ -24,7 +27,7 @@ class Script:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._answers = {verb: list(said) for verb, said in (answers or {}).items()}
-        self._offers = [*offers, *(["STARTTLS"] if tls is not None else [])]
+        self._offers = [*self.extensions, *offers, *(["STARTTLS"] if tls is not None else [])]
         self._tls = tls
         self.heard: list[str] = []
         self.taken: list[tuple[list[str], bytes]] = []

@@ -138,6 +138,13 @@ def _rules(parser: Parser, *, new: bool) -> None:
     option("expires", "7d", "when a message that waits is not worth delivering any more", metavar="TIME")
     option("breaker", "5", "failures in a row after which nobody tries for a while", metavar="N", type=int)
     option("cooldown", "30s", "how long that is at first", metavar="TIME")
+    option(
+        "fallback",
+        "none",
+        "the destination that gets what this one cannot take; or none",
+        metavar="NAME",
+        type=_or_none,
+    )
 
 
 def _or_none(given: str) -> str | None:

@@ -5,7 +5,21 @@ from __future__ import annotations
 import argparse
 from importlib.metadata import PackageNotFoundError, version
 
-from durably.cli import bench, dead, demo, destinations, doctor, keys, migrate, queues, sessions, tasks, worker
+from durably.cli import (
+    bench,
+    dead,
+    demo,
+    destinations,
+    doctor,
+    keys,
+    mail,
+    migrate,
+    notifications,
+    queues,
+    sessions,
+    tasks,
+    worker,
+)
 from durably.cli.grammar import Parser, helping, shown
 
 EXAMPLES = [
@@ -34,6 +48,20 @@ def parser() -> Parser:
     whole.add_argument("--version", action=_Version, nargs=0, help="show the version and leave")
     whole.set_defaults(run=helping(whole))
     commands = whole.add_subparsers(metavar="COMMAND", title="commands")
-    for module in (demo, worker, migrate, doctor, tasks, dead, queues, keys, destinations, sessions, bench):
+    for module in (
+        demo,
+        worker,
+        migrate,
+        doctor,
+        tasks,
+        dead,
+        queues,
+        keys,
+        destinations,
+        mail,
+        notifications,
+        sessions,
+        bench,
+    ):
         module.add(commands)
     return whole

@@ -32,6 +32,8 @@ OUTCOMES = {
     State.CANCELLED: "cancelled",
     State.LEASED: "under way",
 }
+MOST_WAITS = 8
+"""A schedule with more waits than this is shortened."""
 NO_ANSWER = "unknown: "
 """How the reason of an attempt begins whose answer never came."""
 
@@ -88,7 +90,7 @@ def facts(peer: DestinationInfo, secrets: Sequence[str] = ()) -> str:
 def _facts(peer: DestinationInfo, secrets: Sequence[str]) -> Iterator[tuple[str, str]]:
     rules = peer.rules
     yield "address", printable(peer.address)
-    yield "signed", "yes" if peer.signed else "no"
+    yield "password" if peer.channel == "smtp" else "signed", "yes" if peer.signed else "no"
     for place, secret in enumerate(secrets):
         yield "old secret" if place else "secret", printable(secret)
     yield "order", rules.order
@@ -98,14 +100,24 @@ def _facts(peer: DestinationInfo, secrets: Sequence[str]) -> Iterator[tuple[str,
         yield "concurrency", str(rules.concurrency)
     if rules.rate is not None:
         yield "rate", rate(rules.rate)
-    yield "schedule", ", ".join(map(_spoken, rules.schedule)) or "none: one attempt only"
+    yield "schedule", _waits(rules.schedule) or "none: one attempt only"
     yield "jitter", f"up to {rules.jitter:.0%} later"
     yield "timeout", _spoken(rules.timeout)
     yield "expires", _spoken(rules.expires)
     yield "breaker", f"after {counted(rules.breaker, 'failure')} in a row"
     yield "cooldown", f"{_spoken(rules.cooldown)} at first"
+    if rules.fallback is not None:
+        yield "fallback", printable(rules.fallback)
     if peer.condition.learned is not None:
         yield "learned", printable(peer.condition.learned)
+
+
+def _waits(schedule: Sequence[float]) -> str:
+    """The waits; of many, the first ones and the last."""
+    told = [*map(_spoken, schedule)]
+    if len(told) <= MOST_WAITS:
+        return ", ".join(told)
+    return f"{', '.join(told[:3])}, ... {told[-1]} ({len(told)} waits)"
 
 
 def standing(peer: DestinationInfo) -> str:

@@ -42,6 +42,8 @@ class Kind(StrEnum):
     MISCONFIGURED = "misconfigured"
     INFRA = "infra"
     UNKNOWN = "unknown"
+    UNWANTED = "unwanted"
+    """Nobody is there who should get it."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +109,8 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds for which it stays open at first."""
     jitter: float = 0.1
     """The share by which waits are stretched, by chance."""
+    fallback: str | None = None
+    """The destination that gets what this one cannot take at the moment."""
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -199,11 +203,17 @@ class Dead(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict = Done | Again | Dead
+class Dropped(msgspec.Struct, frozen=True):
+    """It has become pointless."""
+
+    reason: str
 
 
-def admit(rules: Rules, condition: Condition, task: str, now: int) -> Go | Wait | Dead:
-    """Whether a delivery may be tried now."""
+Verdict = Done | Again | Dead | Dropped
+
+
+def admit(rules: Rules, condition: Condition, task: str, now: int, *, paced: bool = False) -> Go | Wait | Dead:
+    """Whether a delivery may be tried now; `paced`, if nobody else has looked at its rate."""
     if condition.standing is Standing.GONE:
         return Dead(f"gone: {condition.reason}")
     if condition.standing is Standing.DISABLED:
@@ -215,12 +225,17 @@ def admit(rules: Rules, condition: Condition, task: str, now: int) -> Go | Wait 
             return Wait(rules.cooldown, "another delivery tries whether the peer is back")
         leased = now + micros(rules.timeout + STALE_PROBE)
         return Go(msgspec.structs.replace(condition, breaker="half-open", probe=task, probe_until=leased))
-    if rules.rate is None or rules.order != "fifo":
+    if rules.rate is None or not (paced or rules.order == "fifo"):
         return Go()
     due = condition.sent_at + micros(1 / rules.rate)
     if due > now:
         return Wait((due - now) / SECOND, f"no more than {rules.rate:g} a second")
     return Go(msgspec.structs.replace(condition, sent_at=now))
+
+
+def diverts(outcome: Outcome) -> bool:
+    """Whether another way is worth a try at once: this one is in trouble, and surely nobody has got the message."""
+    return outcome.kind in (Kind.MISCONFIGURED, Kind.THROTTLED) or (outcome.kind is Kind.TRANSIENT and outcome.breaks)
 
 
 def settle(
@@ -250,6 +265,8 @@ def settle(
             reason = f"misconfigured: {outcome.reason}"
             disabled = _stands(after, Standing.DISABLED, reason, after.until)
             return Again(LOOK_AGAIN, reason, charged=False), disabled
+        case Kind.UNWANTED:
+            return Dropped(outcome.reason), after
         case Kind.INFRA:
             return Again(INFRA_WAIT * (1 + rules.jitter * chance), f"infra: {outcome.reason}", charged=False), after
         case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 
 import msgspec
@@ -102,7 +103,7 @@ def _outcome(
     retry_after: float | None = None,
     disables: bool = False,
 ) -> Outcome:
-    body = clean(reply.body.decode("utf-8", "replace"), SHOWN)
+    body = clean(reply.body.decode("utf-8", "replace"), SHOWN) if reply.body else ""
     told = "; ".join(filter(None, [_named(reply.status), advice]))
     reason = told if kind is Kind.OK or not body else f"{told}: {body}"
     return Outcome(
@@ -117,6 +118,7 @@ def _outcome(
     )
 
 
+@lru_cache(1000)
 def _named(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"

@@ -30,9 +30,9 @@ from yarl import URL
 
 from durably.client.perloop import PerLoop
 from durably.core.delivery import Kind, Outcome
-from durably.deliveries.alarms import Alarms
 from durably.deliveries.classify import Reply
 from durably.deliveries.guard import Guard, Target
+from durably.deliveries.limits import Limits
 from durably.errors import Refused, Unresolved
 
 BODY_LIMIT = 64 * 1024
@@ -83,7 +83,7 @@ class Client:
     def __init__(self, guard: Guard, *, trust: ssl.SSLContext | None = None, user_agent: str = "Durably") -> None:
         self.guard = guard
         self._trust = trust
-        self._alarms = Alarms()
+        self._limits = Limits()
         self._used: WeakSet[Any] = WeakSet()
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._sessions: PerLoop[dict[bool, ClientSession]] = PerLoop(lambda _: {})
@@ -143,7 +143,7 @@ class Client:
     ) -> Reply | None:
         """The answer; None if the connection ended without one."""
         session, response = self._session(loop, fresh), None
-        limit = self._alarms.limit(loop, seconds)
+        limit = self._limits.limit(loop, seconds)
         read = bytearray()
         try:
             response = await session.post(
@@ -230,8 +230,9 @@ def _headers(response: ClientResponse) -> tuple[tuple[str, str], ...]:
 async def _read(response: ClientResponse, body: bytearray) -> None:
     """As much of the body as is worth reading. What is wrong with it changes nothing: the status has decided."""
     with suppress(ClientError, OSError):
-        while len(body) < BODY_LIMIT and (part := await response.content.read(BODY_LIMIT - len(body))):
-            body += part
+        content = response.content
+        while len(body) < BODY_LIMIT and not content.at_eof():
+            body += await content.read(BODY_LIMIT - len(body))
 
 
 def _doubted(found: Reply | Outcome) -> Reply | Outcome:

@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from durably.core.delivery import Destination, Message
 from durably.core.ids import derived
 from durably.core.moment import micros
 from durably.core.options import text
-from durably.core.task import Draft, State, full_queue
+from durably.core.task import Draft, Options, State, full_queue, pack_options
 from durably.deliveries.audience import Audience, Target, To, resolved
 from durably.deliveries.channel import Channel
 from durably.deliveries.destinations import Destinations
@@ -39,6 +39,9 @@ from durably.stores.operations.deliver import Sent, deliveries_of, message_of, p
 from durably.stores.statement import Operation
 
 P = ParamSpec("P")
+T = TypeVar("T")
+Tries = list[tuple[Destination, str]]
+"""Destinations, and the tasks that bring them a message."""
 log = logging.getLogger("durably.deliveries")
 
 TASK = "durably.deliver"
@@ -167,18 +170,10 @@ class Deliveries:
         With `at_once` the first attempts are made here, before this returns, and within a transaction after its commit,
         if its connection can tell; workers make the others.
         """
-        self._may_try(at_once)
-        if at_once and within is None and asyncio._get_running_loop() is not None:
-            raise BadOption("at_once: an event loop is running here, use `await deliveries.apublish(...)`")
+        self.may_try(at_once, within, "deliveries.apublish")
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
-        if within is not None:
-            sent = self._engine.store.caller(within).run(self._accepting(message, targets, fresh=True))
-        else:
-            sent = persist(self._engine.store, lambda again: self._accepting(message, targets, again))
-        if at_once and within is not None:
-            after_commit(within, lambda: self._try_soon(sent))
-        elif at_once:
-            synchronously(self._engine, self._try(sent), "deliveries.apublish()")
+        sent = self.accept(lambda again, fresh: self.accepting(message, targets, again, fresh), within)
+        self.try_at_once(sent, at_once, within)
         return _published(message, sent, refused)
 
     async def apublish(
@@ -195,23 +190,51 @@ class Deliveries:
         at_once: bool = False,
     ) -> Publication:
         """The asynchronous twin of publish."""
-        self._may_try(at_once)
+        self.may_try(at_once)
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
+        sent = await self.aaccept(lambda again, fresh: self.accepting(message, targets, again, fresh), within)
+        await self.atry_at_once(sent, at_once, within)
+        return _published(message, sent, refused)
+
+    def accepting(
+        self, message: Message, targets: Sequence[Destination], again: bool, fresh: bool, on_dead: str | None = None
+    ) -> Operation[Tries]:
+        """Accept a message; `on_dead` is the task that is told of every dead letter."""
+        draft = self._drafting(message, on_dead)
+        return publish(message, targets, draft, complete=self._complete, again=again, fresh=fresh)
+
+    def accept(self, make: Callable[[bool, bool], Operation[T]], within: Any) -> T:
+        """Run what `make` answers, in the caller's transaction or again until it is known to have landed."""
         if within is not None:
-            sent = await self._engine.store.caller(within).arun(self._accepting(message, targets, fresh=True))
-        else:
-            sent = await apersist(self._engine.store, lambda again: self._accepting(message, targets, again))
+            return self._engine.store.caller(within).run(make(False, True))
+        return persist(self._engine.store, lambda again: make(again, False))
+
+    async def aaccept(self, make: Callable[[bool, bool], Operation[T]], within: Any) -> T:
+        """The asynchronous twin of accept."""
+        if within is not None:
+            return await self._engine.store.caller(within).arun(make(False, True))
+        return await apersist(self._engine.store, lambda again: make(again, False))
+
+    def may_try(self, at_once: bool, within: Any = None, twin: str | None = None) -> None:
+        """Refuse first attempts that cannot be made here, before anything is accepted."""
+        if at_once and self.destinations.driver is None:
+            raise BadOption("at_once: the first attempts need the application that the deliveries belong to")
+        if at_once and within is None and twin is not None and asyncio._get_running_loop() is not None:
+            raise BadOption(f"at_once: an event loop is running here, use `await {twin}(...)`")
+
+    def try_at_once(self, sent: Tries, at_once: bool, within: Any) -> None:
+        """Make the first attempts here, if that is wanted: now, or after the caller's commit."""
+        if at_once and within is not None:
+            after_commit(within, lambda: self._try_soon(sent))
+        elif at_once:
+            synchronously(self._engine, self._try(sent), "deliveries.apublish()")
+
+    async def atry_at_once(self, sent: Tries, at_once: bool, within: Any) -> None:
+        """The asynchronous twin of try_at_once."""
         if at_once and within is not None:
             after_commit(within, lambda: self._try_soon(sent))
         elif at_once:
             await self._try(sent)
-        return _published(message, sent, refused)
-
-    def _accepting(
-        self, message: Message, targets: Sequence[Destination], again: bool = False, *, fresh: bool = False
-    ) -> Operation[list[tuple[Destination, str]]]:
-        draft = self._drafting(message)
-        return publish(message, targets, draft, complete=self._complete, again=again, fresh=fresh)
 
     def report(self, message: str) -> list[DeliveryInfo]:
         """Who got a message, who did not, why, and when it is tried again."""
@@ -234,11 +257,7 @@ class Deliveries:
             raise UnknownTask(f"there is no message {message!r}")
         return msgspec.structs.replace(found, body=self._engine.codec.decode(found.body))
 
-    def _may_try(self, at_once: bool) -> None:
-        if at_once and self.destinations.driver is None:
-            raise BadOption("at_once: the first attempts need the application that the deliveries belong to")
-
-    def _try_soon(self, sent: list[tuple[Destination, str]]) -> None:
+    def _try_soon(self, sent: Tries) -> None:
         """Make the first attempts after a commit: here, or beside what runs on this event loop."""
         loop = asyncio._get_running_loop()
         if loop is None:
@@ -248,7 +267,7 @@ class Deliveries:
             self._trying.add(trying)
             trying.add_done_callback(self._trying.discard)
 
-    async def _try(self, sent: list[tuple[Destination, str]]) -> None:
+    async def _try(self, sent: Tries) -> None:
         """Make the first attempts; whatever goes wrong is left to the workers."""
         driver = self.destinations.driver
         if driver is not None and sent:
@@ -258,7 +277,7 @@ class Deliveries:
                 log.warning("the first attempts are left to the workers: %s", error)
 
     def _reported(self, found: list[Sent]) -> list[DeliveryInfo]:
-        return [_delivery(one, self._engine.codec) for one in found]
+        return [delivery_info(one, self._engine.codec) for one in found]
 
     def _check(self, channel: str, address: str) -> None:
         """Let the channel refuse an address before anything waits for it."""
@@ -310,8 +329,9 @@ class Deliveries:
         sealed = self._vault.seal([Secret(new_secret())], destination.namespace, destination.name)
         return msgspec.structs.replace(destination, secrets=sealed)
 
-    def _drafting(self, message: Message) -> Callable[[Destination], Draft]:
+    def _drafting(self, message: Message, on_dead: str | None) -> Callable[[Destination], Draft]:
         queue = full_queue(self._namespace, QUEUE)
+        options = pack_options(Options(on_dead=on_dead, on_dead_queue=queue)) if on_dead is not None else None
 
         def draft(destination: Destination) -> Draft:
             rules, name = destination.rules, destination.name
@@ -325,6 +345,7 @@ class Deliveries:
                 key=name if ordered else None,
                 policy=rules.policy if ordered else None,
                 gate=None if ordered else destination.line,
+                options=options,
                 expires_in=micros(rules.expires),
             )
 
@@ -332,21 +353,17 @@ class Deliveries:
 
 
 def _usual_channels() -> dict[str, Channel]:
-    """Webhooks and mail, if what they need is installed: `pip install 'durably[http,smtp]'`."""
+    """Webhooks, if what they need is installed: `pip install 'durably[http]'`."""
     found: dict[str, Channel] = {}
     with suppress(ImportError):
         from durably.deliveries.client import Client
         from durably.deliveries.http import Webhook
 
         found["webhook"] = Webhook(Client(Guard()))
-    with suppress(ImportError):
-        from durably.mail.smtp import Smtp
-
-        found["smtp"] = Smtp()
     return found
 
 
-def _delivery(sent: Sent, codec: Codec) -> DeliveryInfo:
+def delivery_info(sent: Sent, codec: Codec) -> DeliveryInfo:
     row = sent.task
     if row is None:
         return DeliveryInfo(sent.destination, sent.id, None)
@@ -358,7 +375,7 @@ def _delivery(sent: Sent, codec: Codec) -> DeliveryInfo:
     return DeliveryInfo(sent.destination, sent.id, info, info.reason or late, doubtful, kept)
 
 
-def _published(message: Message, sent: list[tuple[Destination, str]], refused: dict[str, str]) -> Publication:
+def _published(message: Message, sent: Tries, refused: dict[str, str]) -> Publication:
     return Publication(message.id, {destination.name: task for destination, task in sent}, refused)
 
 

@@ -13,16 +13,16 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.core.brief import brief
-from durably.core.delivery import Again, Dead, Destination, Done, Kind, Message, Outcome
+from durably.core.delivery import Again, Dead, Destination, Done, Dropped, Kind, Message, Outcome, Verdict, diverts
 from durably.core.moment import SECOND, micros
 from durably.core.retry import MAX_ATTEMPTS, Retry
 from durably.core.task import clean
 from durably.deliveries.acquaintance import Acquaintances
-from durably.deliveries.alarms import Alarms
 from durably.deliveries.channel import Channel, Delivery
+from durably.deliveries.limits import Limits
 from durably.deliveries.register import STORE_AWAY, Register
 from durably.deliveries.vault import Vault
-from durably.errors import DurablyError, Instruction, Permanent, RetryAfter, Snooze
+from durably.errors import Discard, DurablyError, Instruction, Permanent, RetryAfter, Snooze
 from durably.stores.operations.read import attempts
 from durably.worker.context import Context, current
 
@@ -99,7 +99,7 @@ class Dispatcher:
         self.register = Register(engine)
         self._chance = chance or random.Random()
         self._suspects = 0
-        self._alarms = Alarms()
+        self._limits = Limits()
         self._peers = Acquaintances()
 
     async def deliver(self, message: str, destination: str) -> Delivered:
@@ -134,31 +134,26 @@ class Dispatcher:
         self, loop: asyncio.AbstractEventLoop, destination: Destination, message: Message, at: int, task: Context
     ) -> Delivered:
         """One attempt, as far as the rules of the destination allow it at this moment."""
-        channel = self._channels.get(destination.channel)
-        if channel is None:
-            reason = f"this worker has no channel {destination.channel!r}: see deliveries.channels"
-            raise Snooze(NO_CHANNEL, reason)
         monotonic = self._engine.clock.monotonic
         began = monotonic()
-        memory, outcome, driven = remembered(task.details), None, DRIVEN.get()
+        memory, driven = remembered(task.details), DRIVEN.get()
         forced = driven is not None and driven.forced
         try:
-            if driven is None and not self._peers.may_begin(destination.name, began):
-                await self._hold_back(destination, PROVING, "the peer has not answered the first messages yet")
-            destination = await self.register.admitted(destination, task.id, at)
+            way = await self._way(loop, destination, task, at, began)
             doubtful = memory.possible_duplicate or await self._may_have_arrived(task)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
-        self._peers.begin(destination.name)
-        try:
-            outcome = await self._attempt(loop, channel, destination, message, task, doubtful, memory.kept)
-        finally:
-            answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
-            self._peers.end(destination.name, monotonic(), answered=answered)
-        now = at + micros(monotonic() - began)
-        verdict = await self.register.settled(destination, outcome, task.spent, now, self._chance.random())
-        doubtful_now = doubtful or outcome.possible_duplicate or outcome.kind is Kind.UNKNOWN
+        outcome = await self._tried(loop, way, message, task, doubtful, memory.kept)
         kept = memory.kept if outcome.kept is None else outcome.kept
+        verdict = await self._settled(way, outcome, task, at + micros(monotonic() - began))
+        if way.name == destination.name and destination.rules.fallback is not None and diverts(outcome):
+            now = at + micros(monotonic() - began)
+            other = await self._fallback(loop, destination, task, now)
+            if other is not None:
+                outcome = await self._tried(loop, other, message, task, doubtful, kept)
+                kept = kept if outcome.kept is None else outcome.kept
+                verdict = await self._settled(other, outcome, task, at + micros(monotonic() - began))
+        doubtful_now = doubtful or outcome.possible_duplicate or outcome.kind is Kind.UNKNOWN
         match verdict:
             case Done():
                 return Delivered(outcome.status, outcome.body, doubtful or outcome.possible_duplicate, kept)
@@ -168,10 +163,73 @@ class Dispatcher:
             case Dead(reason) if not (forced and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
                 task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(Permanent(reason.removeprefix("permanent: ")))
+            case Dropped(reason):
+                task.leave(Memory(doubtful_now, kept=kept))
+                raise _told(Discard(reason))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.
                 task.leave(Memory(doubtful_now, verdict.reason, kept))
                 raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
+
+    async def _way(
+        self, loop: asyncio.AbstractEventLoop, destination: Destination, task: Context, at: int, began: float
+    ) -> Destination:
+        """Where it goes now: to its destination, or if that takes nothing at the moment, to its fallback."""
+        self._channel(destination)
+        if DRIVEN.get() is None and not self._peers.may_begin(destination.name, began):
+            await self._hold_back(destination, PROVING, "the peer has not answered the first messages yet")
+        try:
+            return await self.register.admitted(destination, task.id, at)
+        except Snooze:
+            other = await self._fallback(loop, destination, task, at)
+            if other is None:
+                raise
+            return other
+
+    async def _fallback(
+        self, loop: asyncio.AbstractEventLoop, destination: Destination, task: Context, at: int
+    ) -> Destination | None:
+        """The other way of a destination, if there is one that may be tried now."""
+        if destination.rules.fallback is None:
+            return None
+        try:
+            found = (await self.register.look_up(loop, self._namespace, destination.rules.fallback)).destination
+            if found is None or found.channel not in self._channels:
+                return None
+            return await self.register.admitted(found, task.id, at, paced=True)
+        except (Snooze, Permanent, DurablyError) as error:
+            log.info("no fallback for %s: %s", destination.name, error)
+            return None
+
+    def _channel(self, destination: Destination) -> Channel:
+        channel = self._channels.get(destination.channel)
+        if channel is None:
+            reason = f"this worker has no channel {destination.channel!r}: see deliveries.channels"
+            raise Snooze(NO_CHANNEL, reason)
+        return channel
+
+    async def _tried(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        destination: Destination,
+        message: Message,
+        task: Context,
+        doubtful: bool,
+        kept: Any,
+    ) -> Outcome:
+        """What came of it, which tells whether the peer answers."""
+        outcome: Outcome | None = None
+        self._peers.begin(destination.name)
+        try:
+            channel = self._channel(destination)
+            outcome = await self._attempt(loop, channel, destination, message, task, doubtful, kept)
+        finally:
+            answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
+            self._peers.end(destination.name, self._engine.clock.monotonic(), answered=answered)
+        return outcome
+
+    async def _settled(self, destination: Destination, outcome: Outcome, task: Context, now: int) -> Verdict:
+        return await self.register.settled(destination, outcome, task.spent, now, self._chance.random())
 
     async def _hold_back(self, destination: Destination, seconds: float, reason: str) -> NoReturn:
         """Not now; and nobody behind this one is worth a look before."""
@@ -217,8 +275,7 @@ class Dispatcher:
         delivery = Delivery(
             task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND, kept, task.spent
         )
-        limit = self._alarms.limit(loop, destination.rules.timeout + LENIENCY)
-        slow = self._alarms.after(loop, SLOW, task.lend)
+        limit = self._limits.limit_with_a_call(loop, destination.rules.timeout + LENIENCY, task.lend, SLOW)
         # From now on the peer may have it, whatever interrupts this attempt.
         task.leave(PERHAPS if kept is None else Memory(possible_duplicate=True, kept=kept))
         try:
@@ -235,7 +292,6 @@ class Dispatcher:
             return Outcome(kind=Kind.UNKNOWN, reason=clean(f"{type(error).__name__}: {error}", 500), asked=False)
         finally:
             limit.stop()
-            slow.stop()
         return _checked(outcome, destination.channel)
 
 

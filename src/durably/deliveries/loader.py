@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
+from durably.client.gather import Gather
 from durably.core.delivery import Destination, Message
 from durably.stores.operations.deliver import load
 from durably.stores.protocol import Store
@@ -32,47 +33,26 @@ class Loader:
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
-        self._loop = loop
-        self._waiting: list[tuple[Place, str | None, asyncio.Future[Loaded]]] = []
         self._messages: OrderedDict[str, Message] = OrderedDict()
         self._size = 0
-        self._reading: asyncio.Task[None] | None = None
+        self._gather: Gather[tuple[Place, str | None], Loaded] = Gather(loop, self._read, "durably-loader")
 
     async def load(self, place: Place, message: str | None = None) -> Loaded:
         """The destination as it is now, and the message, if one is wanted."""
-        future: asyncio.Future[Loaded] = self._loop.create_future()
-        self._waiting.append((place, message, future))
-        if self._reading is None:
-            self._reading = self._loop.create_task(self._read_all(), name="durably-loader")
-        return await future
+        return await self._gather.ask((place, message))
 
-    async def _read_all(self) -> None:
-        try:
-            while self._waiting:
-                await asyncio.sleep(0)
-                batch, self._waiting = self._waiting, []
-                await self._read(batch)
-        finally:
-            self._reading = None
-
-    async def _read(self, batch: list[tuple[Place, str | None, asyncio.Future[Loaded]]]) -> None:
-        places = list(dict.fromkeys(place for place, _, _ in batch))
-        wanted = dict.fromkeys(message for _, message, _ in batch if message is not None)
+    async def _read(self, batch: list[tuple[Place, str | None]]) -> list[Loaded]:
+        places = list(dict.fromkeys([place for place, _ in batch]))
+        wanted = dict.fromkeys([message for _, message in batch if message is not None])
         unknown = [message for message in wanted if message not in self._messages]
-        try:
-            found = await self._store.arun(load(places, unknown))
-        except Exception as error:
-            for _, _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-            return
+        found = await self._store.arun(load(places, unknown))
         known = {**found.messages, **{one: self._messages[one] for one in wanted if one in self._messages}}
-        for place, message, future in batch:
-            if not future.done():
-                read = None if message is None else known.get(message)
-                future.set_result(Loaded(found.now, found.destinations.get(place), read))
         for one in known.values():
             self._keep(one)
+        return [
+            Loaded(found.now, found.destinations.get(place), None if message is None else known.get(message))
+            for place, message in batch
+        ]
 
     def _keep(self, message: Message) -> None:
         """The one that was used last stays longest."""

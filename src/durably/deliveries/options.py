@@ -11,6 +11,7 @@ from durably.core.brief import brief
 from durably.core.delivery import Rules
 from durably.core.limits import parse_rate
 from durably.core.moment import Duration, seconds
+from durably.core.options import text
 from durably.errors import BadOption
 
 
@@ -27,6 +28,7 @@ class RuleOptions(TypedDict, total=False):
     breaker: int
     cooldown: Duration
     jitter: float
+    fallback: str | None
 
 
 def rules_with(base: Rules, options: RuleOptions) -> Rules:
@@ -57,6 +59,11 @@ def rules_with(base: Rules, options: RuleOptions) -> Rules:
                 if not isinstance(value, int | float) or not 0 <= value <= 1:
                     raise BadOption(f"jitter: {brief(value)} must be from 0 to 1")
                 changes[option] = float(value)
+            case "fallback":
+                changes[option] = None if value is None else text(value, "fallback")
             case _:
                 raise BadOption(f"there is no option {option!r} of a destination")
-    return msgspec.structs.replace(base, **changes)
+    chosen = msgspec.structs.replace(base, **changes)
+    if chosen.fallback is not None and chosen.order == "fifo":
+        raise BadOption("fallback: what goes elsewhere overtakes what waits here, so that it needs order='unordered'")
+    return chosen

@@ -83,10 +83,10 @@ class Register:
         loop = asyncio.get_running_loop()
         return (await self.look_up(loop, destination.namespace, destination.name)).destination
 
-    async def admitted(self, destination: Destination, task: str, now: int) -> Destination:
+    async def admitted(self, destination: Destination, task: str, now: int, *, paced: bool = False) -> Destination:
         """The destination, once the rules let this delivery pass; else the task learns why it must wait."""
         for _ in range(ROUNDS):
-            match admit(destination.rules, destination.condition, task, now):
+            match admit(destination.rules, destination.condition, task, now, paced=paced):
                 case Go(None):
                     return destination
                 case Go(condition) if condition is not None:
@@ -157,8 +157,8 @@ class Register:
         return None
 
     async def hold(self, destination: Destination, seconds: float) -> None:
-        """Let those that need no order wait for so long."""
-        if destination.rules.order == "unordered":
+        """Let those that need no order wait for so long, unless there is another way for them."""
+        if destination.rules.order == "unordered" and destination.rules.fallback is None:
             await self._store.arun(hold_line(*_line(destination), micros(seconds)))
 
     async def _release(self, destination: Destination) -> None:

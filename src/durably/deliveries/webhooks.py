@@ -12,6 +12,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from secrets import token_bytes
 from typing import Any
 
@@ -22,6 +23,8 @@ from durably.core.moment import Duration, seconds
 from durably.errors import BadOption, BadSignature, MissingPackage
 
 LONGEST_HEADER = 8192
+REMEMBERED = 1000
+"""Secrets that were decoded, and need not be decoded again."""
 
 _ID, _TIMESTAMP, _SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 _WANTED = {
@@ -157,11 +160,14 @@ def _decoded(secrets: str | Sequence[str], *kinds: str) -> list[tuple[str, bytes
     listed = [secrets] if isinstance(secrets, str) else list(secrets)
     if not listed:
         raise BadOption("webhook secret: there is none; `new_secret()` makes one")
+    if not all(isinstance(secret, str) for secret in listed):
+        raise BadOption("webhook secret: it must be text")
     return [_parsed(secret, kinds) for secret in listed]
 
 
+@lru_cache(REMEMBERED)
 def _parsed(secret: str, kinds: tuple[str, ...]) -> tuple[str, bytes]:
-    kind = next((kind for kind in kinds if isinstance(secret, str) and secret.startswith(kind)), None)
+    kind = next((kind for kind in kinds if secret.startswith(kind)), None)
     if kind is None:
         raise BadOption(f"webhook secret: here it must start with {' or '.join(kinds)} (whsk_ signs, whpk_ verifies)")
     lengths, wanted = _WANTED[kind]

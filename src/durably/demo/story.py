@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import IO
 
 from durably.core.explain import SessionFacts
 from durably.core.task import ENDS, State
 from durably.demo.app import app, ledger
-from durably.demo.audit import audit, every_task, steps
+from durably.demo.audit import Check, audit, every_task, steps
 from durably.demo.files import Place, next_commands
 from durably.demo.ledger import Entry, read
 from durably.demo.orders import (
@@ -25,50 +24,34 @@ from durably.demo.orders import (
     stored_orders,
 )
 from durably.demo.screen import Screen
-from durably.demo.workers import LEASE, kill_in_the_middle, new_sessions, running, wait_until
-from durably.errors import DurablyError
+from durably.demo.telling import Tale, told
+from durably.demo.workers import LEASE, kill_in_the_middle, running, wait_until
 
 
 def tell(place: Place, *, fast: bool) -> int:
     """Tell it; the exit code is 0 if everything that was promised held."""
-    screen = Screen()
-    with tempfile.NamedTemporaryFile(prefix="durably-demo-", suffix=".log") as log:
-        try:
-            if Story(place, FAST if fast else Plan(), screen, log).tell():
-                return 0
-        except DurablyError as error:
-            screen.verdict(False, f"The demo could not go on: {error}")
-        finally:
-            app.close()
-            ledger.close()
-        kept = place.ledger.with_suffix(".log")
-        shutil.copyfile(log.name, kept)
-    screen.say(f"What the workers said is in {kept}, the ledger in {place.ledger}.")
-    return 1
+    return told(place, app, lambda screen, log: Story(place, FAST if fast else Plan(), screen, log))
 
 
-class Story:
-    """Six acts and a verdict."""
+class Story(Tale):
+    """Five acts and a verdict."""
+
+    title = "Durably: two workers, one SQLite file, one kill -9"
+    writers = "the shop and by its handlers"
+    last_act = 6
 
     def __init__(self, place: Place, plan: Plan, screen: Screen, log: IO[bytes]) -> None:
-        self._place = place
+        super().__init__(app, ledger, place, screen, log)
         self._plan = plan
-        self._screen = screen
-        self._log = log
+        self._hopeless = ""
 
-    def tell(self) -> bool:
-        began = time.monotonic()
-        self._screen.heading("Durably: two workers, one SQLite file, one kill -9")
-        app.migrate()
+    def play(self) -> None:
         self._accept()
         with running(2, app, self._log, release=1) as sessions:
             self._kill(sessions)
             self._retry()
-            fixable, hopeless = self._bury()
+            fixable = self._bury()
         self._fix(fixable)
-        passed = self.compare(time.monotonic() - began)
-        self._part(hopeless)
-        return passed
 
     def _accept(self) -> None:
         """Everything is enqueued."""
@@ -93,7 +76,7 @@ class Story:
     def _kill(self, sessions: list[SessionFacts]) -> None:
         """One worker dies in the middle of its work; the other one takes over."""
         self._screen.heading("2  Run them, and kill a worker in the middle")
-        self._screen.say(f"Two worker processes start: {' and '.join(str(session.pid) for session in sessions)}.")
+        self._greet(sessions)
         victim, interrupted = wait_until(lambda: self._strike(sessions))
         killed = time.monotonic()
         self._screen.say(
@@ -102,8 +85,7 @@ class Story:
         )
         self._why(interrupted[0].task)
         known = {session.id for session in app.sessions.list()}
-        [fresh, *_] = wait_until(lambda: (self._progress() and new_sessions(app, known)) or None)
-        self._screen.say(f"Its parent process has started another one: {fresh.pid}.")
+        self._await_another(known, self._progress)
         wait_until(lambda: self._progress() and self._taken_back(interrupted, victim.id))
         self._screen.say(
             f"After {time.monotonic() - killed:.1f} s all its tasks were taken back by the others; its lease was "
@@ -143,14 +125,15 @@ class Story:
             )
         self._screen.say(f"attempt {info.attempt}: {info.state}")
 
-    def _bury(self) -> tuple[str, str]:
+    def _bury(self) -> str:
         """Failures that do not pass: dead letters, with payload and error."""
         self._screen.heading("4  Bury what cannot succeed, with everything that is known about it")
-        fixable, hopeless = asyncio.run(accept_invoices())
-        wait_until(lambda: all(app.handle(task).state() == State.DEAD for task in (fixable, hopeless)) or None)
+        fixable, self._hopeless = asyncio.run(accept_invoices())
+        letters = (fixable, self._hopeless)
+        wait_until(lambda: all(app.handle(task).state() == State.DEAD for task in letters) or None)
         self._screen.say("Two invoices could not be read, and trying again would not help.")
         self._why(fixable)
-        return fixable, hopeless
+        return fixable
 
     def _fix(self, fixable: str) -> None:
         """A new release can do what the old one could not."""
@@ -168,28 +151,11 @@ class Story:
             f"(it read {info.result}), the other one is dead again, for a person to decide."
         )
 
-    def compare(self, took: float) -> bool:
-        """What the engine says against the ledger that it never saw."""
-        self._screen.heading("6  Compare with a ledger that the engine never saw")
-        entries = read(self._place.ledger)
-        self._screen.say(f"{self._place.ledger}: {len(entries):,} lines, written by the shop and by its handlers.")
-        checks = list(audit(entries, every_task(app), stored_orders(self._place.database)))
-        for check in checks:
-            self._screen.check(check.passed, check.text)
-        passed = all(check.passed for check in checks)
-        told = "Everything held" if passed else "This must not happen: not everything held"
-        self._screen.verdict(passed, f"{told}. It took {took:.0f} s.")
-        return passed
+    def checks(self) -> Iterable[Check]:
+        return audit(read(self._place.ledger), every_task(app), stored_orders(self._place.database))
 
-    def _part(self, hopeless: str) -> None:
-        """Where to look next."""
-        self._screen.heading(f"The database stays: {self._place.database}. Look around:")
-        for command in next_commands(self._place.database, hopeless):
-            self._screen.shell(command)
-
-    def _why(self, task: str) -> None:
-        self._screen.shell(f"$ durably why {task}")
-        self._screen.say(app.why(task).sentence, indent=4)
+    def commands(self) -> Iterable[str]:
+        return next_commands(self._place.database, self._hopeless)
 
     def _progress(self) -> dict[str, int]:
         """Show how it goes; how many tasks are in which state."""

@@ -87,3 +87,12 @@ def kill_in_the_middle(victim: int, ledger: Path) -> list[Entry]:
         return []
     os.kill(victim, signal.SIGKILL)
     return interrupted
+
+
+def kill_the_sender(sessions: list[SessionFacts], ask: Callable[[], int | None]) -> int:
+    """SIGKILL the worker whose process id is answered, once it is; a process that is none of the workers is spared."""
+    victim = wait_until(ask)
+    if victim not in {session.pid for session in sessions}:
+        raise Silent(f"process {victim} sends what is watched, and is none of the workers")
+    os.kill(victim, signal.SIGKILL)
+    return victim

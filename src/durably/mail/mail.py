@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Unpack
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from email.message import Message as AnyMessage
+from typing import Any, Unpack
 
 import msgspec
 
+from durably.client.definition import Definition
 from durably.client.engine import Engine
-from durably.core.task import State
-from durably.deliveries.deliveries import Deliveries, DeliveryInfo, Publication
+from durably.client.plan import Plan, arun, run
+from durably.core.brief import brief
+from durably.core.delivery import Message
+from durably.core.moment import as_datetime
+from durably.deliveries.deliveries import Deliveries, Tries, delivery_info
 from durably.deliveries.destinations import DestinationInfo
 from durably.deliveries.options import RuleOptions
-from durably.errors import BadOption, UnknownTask
-from durably.mail.letter import Attachment, Letter, letter
-from durably.mail.results import Recipient, kept
+from durably.errors import BadOption, MissingPackage, UnknownTask
+from durably.mail.compose import MailOptions, Post, compose
+from durably.mail.dkim import Dkim
+from durably.mail.info import STATES, About, MailInfo, MailState, MailSummary, mail_state, recipient_infos
+from durably.mail.letter import Letter
+from durably.mail.library import Templates
+from durably.mail.local import Console, Files
+from durably.mail.sifted import Sifted
+from durably.mail.suppressions import Suppressions
+from durably.mail.templates import Rendered
+from durably.observe.events import Event
+from durably.stores.operations.control import replay
+from durably.stores.operations.deliver import Sent, deliveries_of, is_id, message_of
+from durably.stores.operations.mail import Accepted, Listed, Row, accept_mail, find_mail, list_mails
+from durably.stores.operations.read import get
+from durably.stores.statement import Operation
+from durably.worker.context import current
 
-CHANNEL = "smtp"
-KIND = "durably.mail"
+HOOK = "durably.mail.dead"
 PATIENCE: RuleOptions = {
     "order": "unordered",
     "schedule": [*(5.0 * 2**step for step in range(10)), *[3600.0] * 48],
@@ -26,153 +46,215 @@ PATIENCE: RuleOptions = {
     "timeout": 60.0,
 }
 """After 5 seconds, then twice as long each time, up to an hour, for two days."""
-
-
-class RecipientInfo(msgspec.Struct, frozen=True):
-    """How a mail to one recipient stands."""
-
-    address: str
-    state: Literal["waiting", "sent", "refused", "given up"]
-    said: str
-    """What its server said last, or why nobody could be asked."""
-    possible_duplicate: bool
-    """Whether it may have got the mail twice."""
-
-
-class MailInfo(msgspec.Struct, frozen=True):
-    """How a mail stands."""
-
-    id: str
-    task: str
-    transport: str
-    state: str
-    reason: str | None
-    recipients: builtins.list[RecipientInfo]
+SCHEMES = {"smtp": "smtp", "smtps": "smtp", "console": "console", "file": "file"}
+"""The channel that each kind of address needs."""
+_EXAMPLE = MailInfo("", "dead", None, About("", "", [], 0), None, "", as_datetime(0), "", None, [])
 
 
 class Mail:
-    """Mail through transports, which are destinations whose channel is `smtp`."""
+    """Mail through transports, which are destinations; each mail is a delivery that knows its recipients."""
 
-    def __init__(self, engine: Engine, deliveries: Deliveries) -> None:
+    def __init__(self, engine: Engine, namespace: str, deliveries: Deliveries) -> None:
         self._engine = engine
+        self._store = engine.store
+        self._namespace = namespace
         self._deliveries = deliveries
+        self._hook: Definition[..., Any] | None = None
+        self.followers: builtins.list[Callable[[MailInfo], Awaitable[None]]] = []
+        """Who else must know of every mail that is given up; each may be told twice."""
+        self.sender: str | None = None
+        """In whose name mails are sent that name nobody."""
+        self.suppressions = Suppressions(engine, namespace)
+        self.templates = Templates(engine, namespace)
+        deliveries.channels["console"] = Sifted(Console(), self.suppressions)
+        deliveries.channels["file"] = Sifted(Files(), self.suppressions)
+        with suppress(MissingPackage):
+            self.configure()
+
+    def configure(
+        self, *, hostname: str | None = None, dkim: Dkim | Sequence[Dkim] = (), trust: ssl.SSLContext | None = None
+    ) -> None:
+        """Choose what this machine calls itself, the keys that sign what it sends, and whom it believes."""
+        try:
+            from durably.mail.smtp import Smtp
+        except ImportError as error:
+            raise MissingPackage(f"mail needs the package aiosmtplib: pip install 'durably[smtp]' ({error})") from error
+        keys = [dkim] if isinstance(dkim, Dkim) else [*dkim]
+        smtp = Smtp(trust=trust, hostname=hostname, dkim=keys)
+        self._deliveries.channels["smtp"] = Sifted(smtp, self.suppressions)
 
     def add_transport(
         self, name: str, address: str, *, password: str | None = None, **options: Unpack[RuleOptions]
     ) -> DestinationInfo:
-        """Add a transport: `smtp://user@mail.example.org:587`, or `smtps://`. TLS is required, unless `?tls=none`."""
+        """Add a transport: `smtp://user@mail.example.org:587`, `smtps://...`, `file:///var/outbox`, or `console:`.
+
+        TLS is required, unless `?tls=none`.
+        """
         chosen: RuleOptions = {**PATIENCE, **options}
-        return self._deliveries.destinations.add(name, address, channel=CHANNEL, secret=password, **chosen)
+        return self._deliveries.destinations.add(name, address, channel=_channel(address), secret=password, **chosen)
 
     async def aadd_transport(
         self, name: str, address: str, *, password: str | None = None, **options: Unpack[RuleOptions]
     ) -> DestinationInfo:
         """The asynchronous twin of add_transport."""
         chosen: RuleOptions = {**PATIENCE, **options}
-        return await self._deliveries.destinations.aadd(name, address, channel=CHANNEL, secret=password, **chosen)
+        channel = _channel(address)
+        return await self._deliveries.destinations.aadd(name, address, channel=channel, secret=password, **chosen)
 
-    def send(
-        self,
-        *,
-        sender: str,
-        to: str | Sequence[str],
-        subject: str,
-        text: str | None = None,
-        html: str | None = None,
-        cc: str | Sequence[str] = (),
-        bcc: str | Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        attachments: Sequence[Attachment] = (),
-        transport: str = "main",
-        within: Any = None,
-        at_once: bool = False,
-    ) -> str:
-        """Accept a mail; its id. It goes out through the transport, once for everybody who is named."""
-        return self._deliveries.publish(
-            KIND,
-            self._written(sender, to, subject, text, html, cc, bcc, headers, attachments),
-            transport,
-            within=within,
-            at_once=at_once,
-        ).id
+    def on_dead(self, task: Definition[..., Any]) -> Definition[..., Any]:
+        """Let this task be told, with one argument `mail`, of every mail that is given up.
 
-    async def asend(
-        self,
-        *,
-        sender: str,
-        to: str | Sequence[str],
-        subject: str,
-        text: str | None = None,
-        html: str | None = None,
-        cc: str | Sequence[str] = (),
-        bcc: str | Sequence[str] = (),
-        headers: Mapping[str, str] | None = None,
-        attachments: Sequence[Attachment] = (),
-        transport: str = "main",
-        within: Any = None,
-        at_once: bool = False,
-    ) -> str:
+        It is accepted because of the dead letter, in a task of its own: a crash in between cannot lose it.
+        """
+        try:
+            task.signature.encode((), {"mail": _EXAMPLE})
+        except TypeError as error:
+            raise BadOption(f"on_dead: the task must take one argument `mail`: {error}") from None
+        self._hook = task
+        return task
+
+    def send(self, what: str | AnyMessage | None = None, /, **options: Unpack[MailOptions]) -> Accepted:
+        """Accept a mail: a template by its name, a message that is ready, or the words in `subject` and `text`.
+
+        It goes out once for everybody who is named. With a `key` that was used before nothing is accepted, and the
+        answer is the mail of that time.
+        """
+        within, at_once = options.get("within"), options.get("at_once", False)
+        self._deliveries.may_try(at_once, within, "mail.asend")
+        post = run(self._store, self._composed(what, options))
+        accepted, sent = self._deliveries.accept(lambda again, fresh: self._accepting(post, again, fresh), within)
+        self._deliveries.try_at_once(sent or [], at_once, within)
+        return accepted
+
+    async def asend(self, what: str | AnyMessage | None = None, /, **options: Unpack[MailOptions]) -> Accepted:
         """The asynchronous twin of send."""
-        sent: Publication = await self._deliveries.apublish(
-            KIND,
-            self._written(sender, to, subject, text, html, cc, bcc, headers, attachments),
-            transport,
-            within=within,
-            at_once=at_once,
+        within, at_once = options.get("within"), options.get("at_once", False)
+        self._deliveries.may_try(at_once)
+        post = await arun(self._store, self._composed(what, options))
+        accepted, sent = await self._deliveries.aaccept(
+            lambda again, fresh: self._accepting(post, again, fresh), within
         )
-        return sent.id
+        await self._deliveries.atry_at_once(sent or [], at_once, within)
+        return accepted
+
+    def preview(self, template: str, *, context: Mapping[str, Any] | None = None, locale: str = "") -> Rendered:
+        """What a template would say."""
+        return run(self._store, self.templates.rendering(template, context or {}, locale))
+
+    async def apreview(self, template: str, *, context: Mapping[str, Any] | None = None, locale: str = "") -> Rendered:
+        """The asynchronous twin of preview."""
+        return await arun(self._store, self.templates.rendering(template, context or {}, locale))
 
     def get(self, mail: str) -> MailInfo:
-        """How a mail stands, and each of its recipients."""
-        return self._told(mail, self._deliveries.message(mail).body, self._deliveries.report(mail))
+        """How a mail stands, by its id or its key, and each of its recipients."""
+        return run(self._store, self._found(mail))
 
     async def aget(self, mail: str) -> MailInfo:
         """The asynchronous twin of get."""
-        return self._told(mail, (await self._deliveries.amessage(mail)).body, await self._deliveries.areport(mail))
+        return await arun(self._store, self._found(mail))
 
-    def _written(
-        self,
-        sender: str,
-        to: str | Sequence[str],
-        subject: str,
-        text: str | None,
-        html: str | None,
-        cc: str | Sequence[str],
-        bcc: str | Sequence[str],
-        headers: Mapping[str, str] | None,
-        attachments: Sequence[Attachment],
-    ) -> bytes:
-        made = letter(
-            id=self._engine.ids.task(None),
-            now=self._engine.clock.now(),
-            sender=sender,
-            to=to,
-            cc=cc,
-            bcc=bcc,
-            subject=subject,
-            text=text,
-            html=html,
-            headers=headers,
-            attachments=attachments,
-        )
-        return msgspec.json.encode(made)
+    def list(
+        self, *, state: MailState | None = None, before: str | None = None, limit: int = 50
+    ) -> builtins.list[MailSummary]:
+        """Mails, the newest first, from those `before` an id."""
+        return [self._summary(one) for one in self._store.run(self._listing(state, before, limit))]
 
-    def _told(self, mail: str, body: bytes, deliveries: Sequence[DeliveryInfo]) -> MailInfo:
-        if not deliveries:
+    async def alist(
+        self, *, state: MailState | None = None, before: str | None = None, limit: int = 50
+    ) -> builtins.list[MailSummary]:
+        """The asynchronous twin of list."""
+        return [self._summary(one) for one in await self._store.arun(self._listing(state, before, limit))]
+
+    def source(self, mail: str) -> bytes:
+        """A mail as it is sent, with all its headers."""
+        return run(self._store, self._read(mail))[2].source
+
+    async def asource(self, mail: str) -> bytes:
+        """The asynchronous twin of source."""
+        return (await arun(self._store, self._read(mail)))[2].source
+
+    def resend(self, mail: str) -> MailInfo:
+        """Try a dead letter again, for those of its recipients who did not get it."""
+        return run(self._store, self._resent(mail))
+
+    async def aresend(self, mail: str) -> MailInfo:
+        """The asynchronous twin of resend."""
+        return await arun(self._store, self._resent(mail))
+
+    async def tell(self, letter: dict[str, Any]) -> None:
+        """What follows the dead letter of a mail: the hook is told of it, in a task of its own."""
+        tasks = await self._store.arun(get([letter["id"]]))
+        if not tasks:
+            return
+        message = msgspec.json.decode(self._engine.codec.decode(tasks[0].payload))["message"]
+        mail = await arun(self._store, self._found(message))
+        for follow in self.followers:
+            await follow(mail)
+        if self._hook is not None:
+            current().then(self._hook.call(mail=mail))
+
+    def _composed(self, what: Any, options: MailOptions) -> Plan[Post]:
+        return compose(self._engine, self._namespace, self.templates, what, options, self.sender)
+
+    def _accepting(self, post: Post, again: bool, fresh: bool) -> Operation[tuple[Accepted, Tries | None]]:
+        return accept_mail(post.row, self._deliveries.accepting(post.message, [post.target], again, fresh, HOOK))
+
+    def _read(self, mail: str) -> Plan[tuple[Row, About, Letter]]:
+        row: Row | None = yield find_mail(self._namespace, mail)
+        message: Message | None = None
+        if row is not None:
+            message = yield message_of(row.id)
+        if row is None or message is None:
             raise UnknownTask(f"there is no mail {mail!r}")
         try:
-            made = msgspec.json.decode(body, type=Letter)
-        except msgspec.MsgspecError:
-            raise BadOption(f"the message {mail!r} is not a mail") from None
-        [one] = deliveries
-        state = "forgotten" if one.info is None else str(one.info.state)
-        results = kept(made.recipients, one.kept)
-        recipients = [
-            RecipientInfo(address, _state(found, state), found.said, one.possible_duplicate and found.state == "sent")
-            for address, found in results.items()
-        ]
-        return MailInfo(mail, one.task, one.destination, state, one.reason, recipients)
+            about = msgspec.json.decode(self._engine.codec.decode(row.about), type=About)
+            return row, about, msgspec.msgpack.decode(self._engine.codec.decode(message.body), type=Letter)
+        except Exception as error:
+            raise BadOption(f"the mail {mail!r} cannot be read: {type(error).__name__}: {error}") from None
+
+    def _found(self, mail: str) -> Plan[MailInfo]:
+        row, about, made = yield from self._read(mail)
+        sent: builtins.list[Sent] = yield deliveries_of(row.id, self._namespace)
+        if not sent:
+            raise UnknownTask(f"there is no mail {mail!r}")
+        one = delivery_info(sent[0], self._engine.codec)
+        state = mail_state(None if one.info is None else one.info.state)
+        recipients = recipient_infos(made.recipients, one.kept, state, one.possible_duplicate)
+        accepted = as_datetime(row.created_at)
+        return MailInfo(
+            row.id, state, one.reason, about, row.key, one.destination, accepted, one.task, one.info, recipients
+        )
+
+    def _resent(self, mail: str) -> Plan[MailInfo]:
+        found = yield from self._found(mail)
+        replayed: builtins.list[str] = (yield replay([found.task])) if found.state == "dead" else []
+        if not replayed:
+            raise BadOption(f"the mail {mail!r} is {found.state}: only a dead letter can be sent again")
+        self._engine.events.emit(Event("replayed", found.task))
+        return (yield from self._found(found.id))
+
+    def _listing(self, state: str | None, before: str | None, limit: int) -> Operation[builtins.list[Listed]]:
+        if state is not None and state not in STATES:
+            raise BadOption(f"state: {brief(state)} must be one of {', '.join(STATES)}")
+        if before is not None and not is_id(before):
+            raise BadOption(f"before: {brief(before)} is not the id of a mail")
+        return list_mails(self._namespace, before, None if state is None else STATES[state], limit)
+
+    def _summary(self, one: Listed) -> MailSummary:
+        try:
+            about = msgspec.json.decode(self._engine.codec.decode(one.mail.about), type=About)
+        except Exception:
+            about = None
+        accepted = as_datetime(one.mail.created_at)
+        return MailSummary(one.mail.id, mail_state(one.state), about, one.mail.key, one.transport, accepted)
 
 
-def _state(found: Recipient, mail: str) -> Literal["waiting", "sent", "refused", "given up"]:
-    return "given up" if found.state == "waiting" and mail in (State.DEAD, State.CANCELLED) else found.state
+def _channel(address: str) -> str:
+    """The channel that an address needs."""
+    scheme = address.partition(":")[0].lower() if isinstance(address, str) else ""
+    if scheme not in SCHEMES:
+        raise BadOption(
+            f"transport: {brief(address)} must look like smtp://user@mail.example.org:587, smtps://..., "
+            "file:///var/outbox or console:"
+        )
+    return SCHEMES[scheme]

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from durably.core.delivery import Kind, Outcome
+from durably.deliveries.channel import Delivery
+from durably.mail.letter import Letter
 
 SHOWN = 3
 """So many recipients are named in a reason."""
@@ -16,7 +18,7 @@ SHOWN = 3
 class Recipient(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a mail to one recipient stands."""
 
-    state: Literal["waiting", "sent", "refused"] = "waiting"
+    state: Literal["waiting", "sent", "refused", "suppressed"] = "waiting"
     said: str = ""
     """What the server said last about it."""
     unknown: bool = False
@@ -39,9 +41,16 @@ def kept(addresses: list[str], before: Any) -> Results:
     return {address: known.get(address, Recipient()) for address in addresses}
 
 
+def begin(delivery: Delivery, letter: Letter) -> Results:
+    """The recipients as an attempt finds them."""
+    results = kept(letter.recipients, delivery.kept)
+    return tried_anew(results) if delivery.spent == 1 else results
+
+
 def tried_anew(results: Results) -> Results:
-    """The same at the beginning of a cycle: whoever was refused is asked once more, since somebody wants that."""
-    return {address: Recipient() if one.state == "refused" else one for address, one in results.items()}
+    """The same at the beginning of a cycle: whoever did not get it is asked once more, since somebody wants that."""
+    ended = ("refused", "suppressed")
+    return {address: Recipient() if one.state in ended else one for address, one in results.items()}
 
 
 def waiting(results: Results) -> list[str]:
@@ -62,6 +71,8 @@ def outcome(results: Results) -> Outcome:
         return Outcome(kind=kind, reason=_told("wait", left, results), retry_after=patience, kept=state)
     if refused:
         return Outcome(kind=Kind.PERMANENT, reason=_told("were refused", refused, results), kept=state)
+    if all(one.state == "suppressed" for one in results.values()):
+        return Outcome(kind=Kind.UNWANTED, reason=_told("get no mail", results, results), kept=state, asked=False)
     return Outcome(kind=Kind.OK, reason="sent", kept=state)
 
 

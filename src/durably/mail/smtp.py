@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 
 import msgspec
 
 from durably.client.perloop import PerLoop
 from durably.core.delivery import Kind, Outcome
 from durably.deliveries.channel import Delivery
-from durably.mail.letter import Letter
+from durably.errors import BadOption
+from durably.mail.dkim import Dkim
+from durably.mail.letter import Letter, read
+from durably.mail.opening import Unusable
 from durably.mail.replies import Stage
-from durably.mail.results import Results, kept, outcome, tried_anew, waiting
-from durably.mail.session import Lost, Session, Unusable
+from durably.mail.results import Results, kept, outcome, waiting
+from durably.mail.session import Lost, Session
 from durably.mail.transports import Transport, transport
 
 MOST_IDLE = 10
 """Connections that are kept for the next mail, for each transport."""
+BIG = 1024 * 1024
+"""Bytes from which on a mail is signed in a thread."""
 MOST_ROUNDS = 50
 """Transactions of one attempt: a server that takes few recipients at a time gets the others in the next one."""
 
@@ -25,11 +31,21 @@ Place = tuple[Transport, str | None]
 
 
 class Smtp:
-    """Sends mail. `hostname` is what this machine calls itself; `trust` says which certificates are believed."""
+    """Sends mail. `hostname` is what this machine calls itself; `trust` says which certificates are believed.
 
-    def __init__(self, *, trust: ssl.SSLContext | None = None, hostname: str | None = None) -> None:
+    Of the `dkim` keys the first signs that fits the author.
+    """
+
+    def __init__(
+        self,
+        *,
+        trust: ssl.SSLContext | None = None,
+        hostname: str | None = None,
+        dkim: Sequence[Dkim] = (),
+    ) -> None:
         self._trust = trust
         self._hostname = hostname
+        self._dkim = dkim
         self._idle: PerLoop[dict[Place, list[Session]]] = PerLoop(lambda _: {})
 
     def check(self, address: str) -> None:
@@ -37,15 +53,19 @@ class Smtp:
         transport(address)
 
     async def deliver(self, delivery: Delivery) -> Outcome:
+        letter = read(delivery)
+        if isinstance(letter, Outcome):
+            return letter
+        results = kept(letter.recipients, delivery.kept)
         try:
-            letter = msgspec.json.decode(delivery.message.body, type=Letter)
-        except msgspec.MsgspecError as error:
-            return Outcome(kind=Kind.PERMANENT, reason=f"this is not a mail: {error}")
+            letter = await self._signed(letter, delivery.now)
+        except BadOption as error:
+            return Outcome(kind=Kind.PERMANENT, reason=str(error), kept=msgspec.to_builtins(results), asked=False)
+        return await self._sent(delivery, letter, results)
+
+    async def _sent(self, delivery: Delivery, letter: Letter, results: Results) -> Outcome:
         password = delivery.secrets[0] if delivery.secrets else None
         place = (transport(delivery.destination.address), password)
-        results = kept(letter.recipients, delivery.kept)
-        if delivery.spent == 1:
-            results = tried_anew(results)
         seconds = delivery.destination.rules.timeout
         try:
             async with asyncio.timeout(seconds):
@@ -59,6 +79,14 @@ class Smtp:
         except Unusable as error:
             return msgspec.structs.replace(error.outcome, kept=msgspec.to_builtins(results))
         return outcome(results)
+
+    async def _signed(self, letter: Letter, now: float) -> Letter:
+        key = next((one for one in self._dkim if one.covers(letter.author or letter.sender)), None)
+        if key is None:
+            return letter
+        if len(letter.source) > BIG:
+            return msgspec.structs.replace(letter, source=await asyncio.to_thread(key.sign, letter.source, now))
+        return msgspec.structs.replace(letter, source=key.sign(letter.source, now))
 
     async def _try(self, place: Place, letter: Letter, results: Results) -> None:
         """Everyone who waits, once."""
@@ -78,7 +106,7 @@ class Smtp:
             except Lost as error:
                 if error.stage not in (Stage.RESET, Stage.MAIL):
                     raise
-        session = await Session.open(*place, self._believed(), self._now(), self._hostname)
+        session = await Session.open(*place, self._believed(), self._hostname)
         return await self._over(session, place, letter, to, results)
 
     async def _over(self, session: Session, place: Place, letter: Letter, to: list[str], results: Results) -> list[str]:

@@ -18,6 +18,7 @@ from durably.observe.events import Event, Events, Kind
 from durably.stores.operations.claim import next_due
 from durably.stores.operations.commit import commit
 from durably.stores.operations.deliver import FIRST, prune_messages
+from durably.stores.operations.notify import prune_notifications
 from durably.stores.operations.sweep import bury, due, expired, lapsed, mark_dead, promote, prune
 from durably.stores.protocol import Store
 from durably.worker.report import aftermath
@@ -222,11 +223,12 @@ class Pruner:
         self._store = store
         self._events = events
         self._interval = interval
-        self._after = FIRST
+        self._after = self._after_told = FIRST
 
     async def scan(self) -> float:
         gone = await self._store.arun(prune(BATCH))
         messages, self._after = await self._store.arun(prune_messages(self._after, BATCH))
-        if gone + messages:
-            self._events.emit(Event("pruned", count=gone + messages))
-        return 0.05 if gone >= BATCH or self._after != FIRST else self._interval
+        told, self._after_told = await self._store.arun(prune_notifications(self._after_told, BATCH))
+        if gone + messages + told:
+            self._events.emit(Event("pruned", count=gone + messages + told))
+        return 0.05 if gone >= BATCH or {self._after, self._after_told} != {FIRST} else self._interval

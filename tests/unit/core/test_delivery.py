@@ -18,6 +18,7 @@ from durably.core.delivery import (
     Dead,
     Destination,
     Done,
+    Dropped,
     Go,
     Kind,
     Message,
@@ -27,6 +28,7 @@ from durably.core.delivery import (
     Verdict,
     Wait,
     admit,
+    diverts,
     settle,
 )
 from durably.core.moment import SECOND
@@ -271,6 +273,42 @@ def test_a_probe_that_fails_keeps_the_breaker_open_for_twice_as_long() -> None:
     assert settle(EXACT, condition, FINE, 1, NOW, 0.0)[1].breaker == "closed"
 
 
+def test_a_rate_is_kept_where_nobody_else_has_looked_at_it() -> None:
+    rules = Rules(rate=4.0, order="unordered")
+
+    assert admit(rules, Condition(), "t", NOW, paced=True) == Go(Condition(sent_at=NOW))
+    assert admit(rules, Condition(sent_at=NOW), "t", NOW, paced=True) == Wait(0.25, "no more than 4 a second")
+    assert admit(Rules(order="unordered"), Condition(sent_at=NOW), "t", NOW, paced=True) == Go()
+
+
+def test_what_nobody_should_get_is_dropped_and_shows_nothing_about_the_peer() -> None:
+    known: dict[str, Any] = {"failures": 2, "unreachable": (1,)}
+    verdict, condition = after(Outcome(kind=Kind.UNWANTED, reason="suppressed", asked=False), **known)
+
+    assert verdict == Dropped("suppressed")
+    assert condition == Condition(**known)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "other_way"),
+    [
+        (REFUSED, True),
+        (BROKEN, True),
+        (Outcome(kind=Kind.MISCONFIGURED), True),
+        (Outcome(kind=Kind.THROTTLED), True),
+        (MISSING, False),
+        (FINE, False),
+        (Outcome(kind=Kind.UNKNOWN, breaks=True), False),
+        (Outcome(kind=Kind.PERMANENT, breaks=True), False),
+        (Outcome(kind=Kind.INFRA), False),
+    ],
+)
+def test_another_way_is_tried_only_if_this_one_is_in_trouble_and_nobody_can_have_it(
+    outcome: Outcome, other_way: bool
+) -> None:
+    assert diverts(outcome) is other_way
+
+
 def test_a_rate_is_kept_by_spacing_attempts() -> None:
     rules = Rules(rate=4.0)
     first = admit(rules, Condition(), "t", NOW)
@@ -290,6 +328,7 @@ def test_the_words_do_not_change_since_they_are_stored() -> None:
         "misconfigured",
         "infra",
         "unknown",
+        "unwanted",
     ]
     assert [str(standing) for standing in Standing] == ["active", "throttled", "suspended", "disabled", "gone"]
     assert get_args(Breaker) == ("closed", "open", "half-open")
@@ -297,13 +336,13 @@ def test_the_words_do_not_change_since_they_are_stored() -> None:
 
 def test_what_is_left_out_means_the_usual() -> None:
     assert Rules() == Rules(
-        "fifo", (30.0, 300.0, 1800.0, 21_600.0, 86_400.0), 15.0, 10, None, "block", 604_800.0, 5, 30.0, 0.1
+        "fifo", (30.0, 300.0, 1800.0, 21_600.0, 86_400.0), 15.0, 10, None, "block", 604_800.0, 5, 30.0, 0.1, None
     )
     assert msgspec.json.encode([Rules(), Condition()]) == b"[{},{}]"
     assert Message("i", "k", b"") == Message("i", "k", b"", "application/json", {}, None, 0)
     assert Again(1.0, "r").charged is True
     assert Destination("n", "a", "c", "x") == Destination("n", "a", "c", "x", Rules(), Condition(), None, 0, 0)
-    structs = (Outcome, Rules, Condition, Destination, Message, Go, Wait, Done, Again, Dead)
+    structs = (Outcome, Rules, Condition, Destination, Message, Go, Wait, Done, Again, Dead, Dropped)
     assert all(struct.__struct_config__.frozen for struct in structs)
 
 

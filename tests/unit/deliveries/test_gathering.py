@@ -10,8 +10,8 @@ import pytest
 from durably.client.perloop import PerLoop
 from durably.core.delivery import Condition, Destination, Kind, Outcome, Rules
 from durably.deliveries.acquaintance import LATELY, MANY, TRIAL, Acquaintances
-from durably.deliveries.alarms import Alarms
 from durably.deliveries.lessons import Lesson, Lessons, learned
+from durably.deliveries.limits import Limits
 from durably.deliveries.writer import Writer
 from durably.errors import StoreUnavailable
 
@@ -132,10 +132,10 @@ class TestWriter:
         assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
 
 
-class TestAlarms:
+class TestLimits:
     async def test_a_limit_cancels_what_runs_and_knows_that_it_was_it(self) -> None:
         loop = asyncio.get_running_loop()
-        limit = Alarms().limit(loop, 0.01)
+        limit = Limits().limit(loop, 0.01)
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(60)
 
@@ -146,7 +146,7 @@ class TestAlarms:
         judged: list[bool] = []
 
         async def work() -> None:
-            limit = Alarms().limit(asyncio.get_running_loop(), 0.0)
+            limit = Limits().limit(asyncio.get_running_loop(), 0.0)
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -161,16 +161,28 @@ class TestAlarms:
 
         assert (judged, running.cancelled()) == ([False], True)
 
-    async def test_an_alarm_that_is_stopped_does_not_ring(self) -> None:
-        rung: list[str] = []
+    async def test_a_call_comes_first_and_the_limit_holds_after_it(self) -> None:
+        calls: list[str] = []
+        limit = Limits().limit_with_a_call(asyncio.get_running_loop(), 0.02, lambda: calls.append("slow"), 0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+        assert (calls, limit.was_it()) == (["slow"], True)
+
+    async def test_a_limit_that_is_stopped_does_nothing(self) -> None:
+        calls: list[str] = []
         last = asyncio.Event()
-        alarms, loop = Alarms(), asyncio.get_running_loop()
-        stopped = alarms.after(loop, 0.01, lambda: rung.append("stopped"))
-        alarms.after(loop, 0.02, last.set)
+        limits, loop = Limits(), asyncio.get_running_loop()
+        stopped = limits.limit_with_a_call(loop, 0.01, lambda: calls.append("stopped"), 0.01)
+        between = limits.limit_with_a_call(loop, 0.03, lambda: calls.append("between"), 0.01)
+        limits.limit_with_a_call(loop, 60, last.set, 0.02)
         stopped.stop()
         await last.wait()
+        between.stop()
+        await asyncio.sleep(0.05)
 
-        assert rung == []
+        assert calls == ["between"]
+        assert not between.was_it()
 
 
 def test_each_event_loop_has_its_own() -> None:

@@ -7,19 +7,14 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from email.parser import BytesParser
 
 import msgspec
 
 from durably.deliveries.webhooks import verify
-from durably.demo.deliveries.app import SENDER
 from durably.demo.deliveries.lines import Line
 from durably.demo.ledger import Ledger
+from durably.demo.posts import HOST, Post, attend
 from durably.errors import BadSignature
-
-HOST = "127.0.0.1"
-DIGITS = 5
-"""So many may be in the length of a body."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -63,39 +58,21 @@ class Receiver:
             self._socket.close()
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while status := await self._answer(reader):
-                writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n".encode())
-                await writer.drain()
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # Whoever sent it is gone, or sent something else.
-        finally:
-            writer.close()
+        await attend(reader, writer, self._answer)
 
-    async def _answer(self, reader: asyncio.StreamReader) -> str:
-        """The status for the next message; nothing if there is to be no answer."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        headers = dict(BytesParser().parsebytes(head.partition(b"\r\n")[2]).items())
-        named = {name.lower(): value for name, value in headers.items()}
-        length = named.get("content-length", "")
-        if not length.isdecimal() or len(length) > DIGITS:
-            return ""
-        body = await reader.readexactly(int(length))
+    def _answer(self, post: Post) -> str | None:
+        """The status for a message; None if there is to be no answer."""
         try:
-            message = verify(body, headers, self.secret).message_id
+            message = verify(post.body, post.headers, self.secret).message_id
         except BadSignature:
             self._ledger.write(Line("unsigned", self._name))
             return "401 Unauthorized"
-        event = msgspec.json.decode(body, type=Event)
-        pid = int(named["user-agent"].removeprefix(SENDER))
+        event = msgspec.json.decode(post.body, type=Event)
         refused = event.event == self.refuses
-        silent = event.number == self.silent_at
-        if silent:
+        self._ledger.write(Line("refused" if refused else "took", self._name, message, event.number, post.pid))
+        if event.number == self.silent_at:
             self.silent_at = None
-        self._ledger.write(Line("refused" if refused else "took", self._name, message, event.number, pid))
-        if silent:
-            await reader.read()  # until the sender is gone
-            return ""
+            return None
         return "501 Not Implemented" if refused else "204 No Content"
 
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
+from collections.abc import Iterable
 from typing import IO
 
 import msgspec
@@ -16,15 +11,16 @@ import msgspec
 from durably.core.delivery import Standing
 from durably.core.explain import SessionFacts
 from durably.deliveries.register import QUEUE
+from durably.demo.audit import Check
 from durably.demo.deliveries.app import PEERS, app, deliveries, subscribers
 from durably.demo.deliveries.audit import audit, every_account
 from durably.demo.deliveries.lines import Line, arrivals
 from durably.demo.deliveries.receivers import Receiver, receiving
-from durably.demo.files import Place, on_database
+from durably.demo.files import Place
 from durably.demo.ledger import Ledger, read_as
-from durably.demo.screen import INDENT, WIDTH, Screen
-from durably.demo.workers import LEASE, Silent, new_sessions, running, wait_until
-from durably.errors import DurablyError
+from durably.demo.screen import Screen
+from durably.demo.telling import Tale, told
+from durably.demo.workers import LEASE, kill_the_sender, running, wait_until
 
 SERVING = "durably.demo.deliveries.app:app"
 SILENT, STUBBORN, LATE = "bakery", "garage", "harbour"
@@ -48,50 +44,30 @@ FAST = Plan(messages=30, early=20)
 
 def tell(place: Place, *, fast: bool) -> int:
     """Tell it; the exit code is 0 if everything that was promised held."""
-    screen = Screen()
-    with tempfile.NamedTemporaryFile(prefix="durably-demo-", suffix=".log") as log:
-        try:
-            if Story(place, FAST if fast else Plan(), screen, log).tell():
-                return 0
-        except DurablyError as error:
-            screen.verdict(False, f"The demo could not go on: {error}")
-        finally:
-            app.close()
-        kept = place.ledger.with_suffix(".log")
-        shutil.copyfile(log.name, kept)
-    screen.say(f"What the workers said is in {kept}, the ledger in {place.ledger}.")
-    return 1
+    return told(place, app, lambda screen, log: Story(place, FAST if fast else Plan(), screen, log))
 
 
-class Story:
+class Story(Tale):
     """Six acts and a verdict."""
 
+    title = "Durably: five peers, two workers, one kill -9, and one peer that nobody can reach"
+    writers = "the publisher and by the receivers"
+    last_act = 7
+
     def __init__(self, place: Place, plan: Plan, screen: Screen, log: IO[bytes]) -> None:
-        self._place = place
+        super().__init__(app, Ledger(place.ledger), place, screen, log)
         self._plan = plan
-        self._screen = screen
-        self._log = log
-        self._ledger = Ledger(place.ledger)
         self._published: list[str] = []
 
-    def tell(self) -> bool:
-        began = time.monotonic()
-        self._screen.heading("Durably: five peers, two workers, one kill -9, and one peer that nobody can reach")
-        app.migrate()
-        try:
-            with receiving(PEERS, self._ledger) as peers:
-                self._publish(peers)
-                with running(2, app, self._log, serving=SERVING) as sessions:
-                    self._kill(sessions)
-                    self._suspend()
-                    self._report()
-                    self._mend(peers[STUBBORN])
-                    self._probe(peers[LATE])
-        finally:
-            self._ledger.close()
-        passed = self.compare(time.monotonic() - began)
-        self._part()
-        return passed
+    def play(self) -> None:
+        with receiving(PEERS, self._ledger) as peers:
+            self._publish(peers)
+            with running(2, app, self._log, serving=SERVING) as sessions:
+                self._kill(sessions)
+                self._suspend()
+                self._report()
+                self._mend(peers[STUBBORN])
+                self._probe(peers[LATE])
 
     def _publish(self, peers: dict[str, Receiver]) -> None:
         """Destinations are added, and messages accepted for all of them."""
@@ -122,9 +98,8 @@ class Story:
     def _kill(self, sessions: list[SessionFacts]) -> None:
         """A worker dies while a peer that has the message has not answered."""
         self._screen.heading("2  Deliver them, and kill a worker while it sends")
-        self._screen.say(f"Two worker processes start: {' and '.join(str(session.pid) for session in sessions)}.")
-        victim = wait_until(lambda: self._sender(sessions))
-        os.kill(victim, signal.SIGKILL)
+        self._greet(sessions)
+        victim = kill_the_sender(sessions, lambda: next((line.pid for line in self._watched()), None))
         killed = time.monotonic()
         self._ledger.write(Line("killed", SILENT, self._published[WATCHED - 1], WATCHED, victim))
         self._screen.say(
@@ -134,22 +109,12 @@ class Story:
         known = {session.id for session in app.sessions.list()}
         self._accept(self._plan.messages)
         self._screen.say(f"{self._plan.messages - self._plan.early} more messages are published meanwhile.")
-        [fresh, *_] = wait_until(lambda: (self._progress() and new_sessions(app, known)) or None)
-        self._screen.say(f"Its parent process has started another one: {fresh.pid}.")
+        self._await_another(known, self._progress)
         wait_until(lambda: (self._progress() and len(self._watched()) > 1) or None)
         self._screen.say(
             f"After {time.monotonic() - killed:.1f} s message {WATCHED} was sent again, with the same id, so that "
             f"{SILENT} can tell; the lease of a worker was {LEASE} s, the default is 30 s."
         )
-
-    def _sender(self, sessions: list[SessionFacts]) -> int | None:
-        """The worker that waits for an answer; a process that is no worker of ours is never named."""
-        found = self._watched()
-        if not found:
-            return None
-        if found[0].pid not in {session.pid for session in sessions}:
-            raise Silent(f"{SILENT} got its message from process {found[0].pid}, which is none of the two workers")
-        return found[0].pid
 
     def _watched(self) -> list[Line]:
         """How often the silent peer has seen the message that it did not answer."""
@@ -180,8 +145,7 @@ class Story:
         self._screen.heading("5  Mend the peer that refused, and replay its dead letters")
         letters = app.dead.list(queue=QUEUE)
         self._screen.say(f"{STUBBORN} refused {len(letters)} refunds for good; they held up nothing behind them.")
-        self._screen.shell(f"$ durably why {letters[-1].id}")
-        self._screen.say(app.why(letters[-1].id).sentence, indent=4)
+        self._why(letters[-1].id)
         stubborn.refuses = None
         replayed = app.dead.replay(queue=QUEUE)
         self._wait_for(STUBBORN)
@@ -208,39 +172,12 @@ class Story:
         self._wait_for(LATE)
         self._screen.say(f"After {time.monotonic() - began:.1f} s it had everything that had waited for it.")
 
-    def compare(self, took: float) -> bool:
-        """What the engine says against the ledger that it never saw."""
-        self._screen.heading("7  Compare with a ledger that the engine never saw")
-        lines = read_as(Line, self._place.ledger)
-        self._screen.say(f"{self._place.ledger}: {len(lines):,} lines, written by the publisher and by the receivers.")
-        checks = list(audit(lines, every_account(app), LATE))
-        for check in checks:
-            self._screen.check(check.passed, check.text)
-        passed = all(check.passed for check in checks)
-        told = "Everything held" if passed else "This must not happen: not everything held"
-        self._screen.verdict(passed, f"{told}. It took {took:.0f} s.")
-        return passed
+    def checks(self) -> Iterable[Check]:
+        return audit(read_as(Line, self._place.ledger), every_account(app), LATE)
 
-    def _part(self) -> None:
-        """Where to look next."""
-        self._screen.heading(f"The database stays: {self._place.database}. Look around:")
-        watched = self._published[WATCHED - 1]
-        for command in ("destinations list", f"destinations show {LATE}", f"destinations report {watched}", "doctor"):
-            self._screen.shell(on_database(self._place.database, command))
-
-    def _run(self, command: str) -> None:
-        """Show a command and what it prints."""
-        self._screen.shell(f"$ durably {command}")
-        ran = subprocess.run(
-            [sys.executable, "-m", "durably", *command.split(), "--store", str(self._place.database)],
-            env={**os.environ, "COLUMNS": str(WIDTH - INDENT)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if ran.returncode:
-            raise Silent(f"`durably {command}` left with exit code {ran.returncode}: {ran.stderr.strip()}")
-        self._screen.output(ran.stdout)
+    def commands(self) -> Iterable[str]:
+        report = f"destinations report {self._published[WATCHED - 1]}"
+        return self._on_database("destinations list", f"destinations show {LATE}", report, "doctor")
 
     def _wait_for(self, peer: str) -> None:
         """Wait until nothing waits for a peer."""

@@ -94,7 +94,8 @@ SELECT m.id::text,
  ORDER BY m.id LIMIT ?3::int
 
 -- :forget_messages
-WITH gone AS (DELETE FROM durably.deliveries WHERE message = ANY(?1::text[]::uuid[]))
+WITH gone AS (DELETE FROM durably.deliveries WHERE message = ANY(?1::text[]::uuid[])),
+     mail AS (DELETE FROM durably.mails WHERE id = ANY(?1::text[]::uuid[]))
 DELETE FROM durably.messages WHERE id = ANY(?1::text[]::uuid[]) RETURNING 1
 
 -- :hold_line

@@ -70,6 +70,7 @@ SELECT m.id,
 
 -- :forget_messages
 DELETE FROM durably_deliveries WHERE message IN (SELECT value FROM json_each(?1));
+DELETE FROM durably_mails WHERE id IN (SELECT value FROM json_each(?1));
 DELETE FROM durably_messages WHERE id IN (SELECT value FROM json_each(?1)) RETURNING 1
 
 -- :hold_line

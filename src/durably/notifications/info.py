@@ -1,0 +1,105 @@
+"""Notifications and their routes, as people see them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from durably.client.info import readable, task_info
+from durably.core.codec import Codec
+from durably.core.moment import as_datetime
+from durably.core.task import State, Task
+from durably.notifications.router import Routed, remembered
+from durably.stores.operations.notify import Found, Route
+
+RouteState = Literal["pending", "retrying", "sent", "skipped", "collecting", "dead", "cancelled", "forgotten"]
+
+
+class RouteInfo(msgspec.Struct, frozen=True):
+    """How one way of a notification to one recipient stands."""
+
+    id: str
+    """Its task, which is what the recipient's service is told as the id."""
+    recipient: str
+    channel: str
+    state: RouteState
+    reason: str
+    """Why it was skipped or given up, or is not there yet."""
+    attempt: int
+    next_attempt: datetime | None
+    via: str
+    """The mail that it became, or the digest that it is in."""
+    possible_duplicate: bool
+
+
+class NotificationInfo(msgspec.Struct, frozen=True):
+    """A notification, and each of its routes."""
+
+    id: str
+    kind: str
+    key: str | None
+    data: Any
+    """None if it cannot be read with the keys that are here."""
+    problem: str | None
+    """What is wrong with it, so that it has no routes."""
+    accepted: datetime
+    routes: builtins.list[RouteInfo]
+
+    @property
+    def malformed(self) -> bool:
+        return self.problem is not None
+
+
+def notification_info(found: Found, codec: Codec) -> NotificationInfo:
+    """A notification out of its rows."""
+    row = found.row
+    routes = [_route(one, found.tasks, found.errors, codec) for one in found.routes]
+    accepted = as_datetime(row.created_at)
+    return NotificationInfo(row.id, row.kind, row.key, readable(row.data, codec), row.problem, accepted, routes)
+
+
+def _route(route: Route, tasks: Mapping[str, Task], errors: Mapping[str, str], codec: Codec) -> RouteInfo:
+    digest = None if route.digest is None else tasks.get(route.digest)
+    task = tasks.get(route.id) if digest is None else digest
+    if task is None:
+        return RouteInfo(route.id, route.recipient, route.channel, "forgotten", "", 0, None, "", False)
+    info = task_info(task, codec)
+    routed = _result(info.result)
+    memory = remembered(readable(task.details, codec))
+    state = _state(task, routed, waits=digest is not None)
+    reason = routed.reason if state in ("sent", "skipped") else info.reason or memory.reason or errors.get(task.id, "")
+    return RouteInfo(
+        route.id,
+        route.recipient,
+        route.channel,
+        state,
+        reason or "",
+        task.attempt,
+        info.due_at if state in ("pending", "retrying", "collecting") else None,
+        routed.via or (route.digest or ""),
+        routed.possible_duplicate or (state not in ("sent", "skipped") and memory.possible_duplicate),
+    )
+
+
+def _state(task: Task, routed: Routed, *, waits: bool) -> RouteState:
+    match task.state:
+        case State.DONE:
+            return routed.state  # type: ignore[return-value]
+        case State.DEAD:
+            return "dead"
+        case State.CANCELLED:
+            return "cancelled"
+        case _:
+            return "retrying" if task.spent > 0 else "collecting" if waits else "pending"
+
+
+def _result(result: Any) -> Routed:
+    try:
+        found = msgspec.convert(result or {"state": "sent"}, Routed)
+    except msgspec.ValidationError:
+        return Routed("sent")
+    return found if found.state in ("sent", "skipped") else Routed("collecting", via=found.via)
