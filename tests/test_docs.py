@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import durably
-from durably import deliveries, errors
+from durably import deliveries, errors, mail, notifications
 from durably.client import operators
 from durably.core.options import CallOptions, DeclaredOptions
 from durably.deliveries import destinations
@@ -120,16 +120,21 @@ def test_the_api_shows_the_signatures_as_they_are() -> None:
     assert [told for block in blocks(API) for told in complaints(block.code, find)] == []
 
 
-def test_the_reference_of_deliveries_shows_the_signatures_as_they_are() -> None:
-    page = DOCS / "reference" / "deliveries.md"
+@pytest.mark.parametrize(
+    ("page", "package", "more"),
+    [("deliveries", deliveries, [destinations]), ("mail", mail, [deliveries]), ("notifications", notifications, [])],
+    ids=["deliveries", "mail", "notifications"],
+)
+def test_the_reference_shows_the_signatures_as_they_are(page: str, package: Any, more: list[Any]) -> None:
+    reference = DOCS / "reference" / f"{page}.md"
 
     def find(name: str) -> Any:
-        return getattr(deliveries, name, None) or getattr(destinations, name)
+        return next(getattr(one, name) for one in (package, *more) if hasattr(one, name))
 
-    assert [told for block in blocks(page) for told in complaints(block.code, find)] == []
-    shown = {name for name in deliveries.__all__ if re.search(rf"\b{name}\b", page.read_text("utf-8"))}
-    used = {name for name in deliveries.__all__ if any(name in guide.read_text("utf-8") for guide in pages())}
-    assert set(deliveries.__all__) <= shown | used
+    assert [told for block in blocks(reference) for told in complaints(block.code, find)] == []
+    shown = {name for name in package.__all__ if re.search(rf"\b{name}\b", reference.read_text("utf-8"))}
+    used = {name for name in package.__all__ if any(name in guide.read_text("utf-8") for guide in pages())}
+    assert set(package.__all__) <= shown | used
 
 
 def test_every_option_is_explained() -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import closing
-from email.message import EmailMessage
+from email.message import EmailMessage, Message
 from pathlib import Path
 from typing import Any
 
+import dkim  # type: ignore[import-untyped]
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from durably import BadOption, Durably, current
 from durably.deliveries import new_key
+from durably.mail import Attachment, Dkim
 from durably.mail.info import MailInfo
 from tests.support.smtp import CLOSE, Script
 
@@ -362,8 +367,6 @@ class TestReadyMessages:
             app.mail.send(message, **options)
 
     def test_headers_that_somebody_has_injected_into_are_refused(self, app: Durably) -> None:
-        from email.message import Message
-
         message = Message()
         message["From"], message["To"], message["Subject"] = "a@here.example", ANN, "x\r\nBcc: eve@evil.example"
         app.mail.add_transport("main", "smtp://mail.example")
@@ -396,10 +399,31 @@ def test_a_mail_can_be_unsubscribed_from_with_one_click(app: Durably) -> None:
 
 
 def test_a_mail_that_is_too_big_is_refused(app: Durably) -> None:
-    from durably.mail.letter import Attachment
-
     app.mail.add_transport("main", "smtp://mail.example")
     with pytest.raises(BadOption, match="this mail takes 27 MB"):
         app.mail.send(to=ANN, subject="x", text="x", attachments=[Attachment("big", bytes(20 * 1024 * 1024))])
     big = app.mail.send(to=ANN, subject="x", text="x", attachments=[Attachment("big", bytes(1024 * 1024))])
     assert len(app.mail.source(big.id)) > 1024 * 1024
+
+
+def test_what_is_sent_is_signed_for_the_domain_of_its_author(app: Durably) -> None:
+    pem = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = serialization.load_pem_private_key(pem, None).public_key()
+    record = b"v=DKIM1; k=rsa; p=" + b64encode(
+        public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    app.mail.configure(dkim=Dkim("here.example", "mail", pem))
+    server = Script()
+
+    async def story() -> None:
+        await app.mail.asend(to=ANN, subject="Grüße", text="Hallo", unsubscribe="https://here.example/u")
+        await app.mail.asend(to=ANN, subject="Hello", text="x", sender="shop@elsewhere.example")
+        await app.adrain()
+
+    play(app, story, main=server)
+    signed, unsigned = sorted((source for _, source in server.taken), key=lambda one: b"elsewhere" in one)
+    assert signed.startswith(b"DKIM-Signature: ")
+    assert dkim.verify(signed.removesuffix(b".\r\n"), dnsfunc=lambda name, **_: record)
+    assert b"DKIM-Signature" not in unsigned

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 from typing import TextIO
 
 WIDTH = 96
@@ -40,6 +41,18 @@ class Screen:
         """What a command printed: its lines as they are."""
         self._print(textwrap.indent(text.rstrip("\n"), " " * INDENT))
 
+    def table(self, *rows: Sequence[object]) -> None:
+        """Rows of which the first one has the headings. Numbers stand to the right; what has no room is cut."""
+        cells = [[str(cell) for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            padded = [
+                cell.rjust(width) if cell.isdecimal() else cell.ljust(width)
+                for cell, width in zip(row, widths, strict=True)
+            ]
+            line = f"{' ' * INDENT}{'  '.join(padded).rstrip()}"
+            self._print(line if len(line) <= self._width() else f"{line[: self._width() - 1]}…")
+
     def check(self, passed: bool, text: str) -> None:
         """One line of the verdict."""
         sign = self._paint("ok  ", "32") if passed else self._paint("FAIL", "31;1")
@@ -70,11 +83,13 @@ class Screen:
     def _paint(self, text: str, code: str) -> str:
         return f"\033[{code}m{text}\033[0m" if self._colour else text
 
+    def _width(self) -> int:
+        return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns - 1)
+
     def _wrapped(self, text: str, indent: str) -> str:
-        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns - 1)
         return textwrap.fill(
             text,
-            width,
+            self._width(),
             initial_indent=indent,
             subsequent_indent=indent,
             break_on_hyphens=False,

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -27,8 +27,9 @@ class Server:
     def tell(self, words: str) -> None:
         """Let it behave otherwise; it does so once this returns."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{words}\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{words}\n")
+            self._process.stdin.flush()
         self._hear()
 
     def _hear(self) -> str:
