@@ -77,6 +77,7 @@ def test_list_shows_the_newest_first_and_to_whom_they_go(app: Durably, durably: 
         app,
         {"to": ANN, "subject": "Hello\x9b2J", "key": "order-7"},
         {"to": [ANN, BOB], "cc": CYD, "subject": "News"},
+        {"to": ANN, "cc": BOB, "subject": "More"},
         RCPT=["550 5.7.1 no"],
     )
 
@@ -84,11 +85,12 @@ def test_list_shows_the_newest_first_and_to_whom_they_go(app: Durably, durably: 
 
     assert headings == ["ID", "STATE", "ACCEPTED", "TO", "SUBJECT", "TRANSPORT", "KEY"]
     assert [[*row[:2], *row[3:]] for row in rows] == [
+        [ids[2], "sent", f"{ANN} +1", "More", "main"],
         [ids[1], "sent", f"{ANN} +2", "News", "main"],
         [ids[0], "dead", ANN, "Hello\\x9b2J", "main", "order-7"],
     ]
-    newest, oldest = durably("list", "--json").data
-    assert (newest["id"], newest["about"]["recipients"], oldest["key"]) == (ids[1], 3, "order-7")
+    newest, _, oldest = durably("list", "--json").data
+    assert (newest["id"], newest["about"]["recipients"], oldest["key"]) == (ids[2], 2, "order-7")
 
 
 def test_list_can_be_narrowed(app: Durably, durably: command.Durably) -> None:

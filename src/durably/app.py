@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from durably.client.bulk import Bulk
+from durably.client.dead import Dead
 from durably.client.definition import Call, Definition
 from durably.client.engine import Engine
 from durably.client.handle import Handle
 from durably.client.loop import synchronously
-from durably.client.operators import Dead, Keys, Limits, Queues, Sessions, Tasks
+from durably.client.operators import Keys, Limits, Queues, Sessions, Tasks
 from durably.core.codec import PAYLOAD_LIMIT, Codec, Signature
 from durably.core.explain import Why
 from durably.core.ids import Ids

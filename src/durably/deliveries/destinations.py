@@ -11,7 +11,7 @@ import msgspec
 from durably.client.engine import Engine
 from durably.client.info import TaskInfo, task_info
 from durably.client.loop import synchronously
-from durably.client.operators import Operator
+from durably.client.operator import Operator
 from durably.client.plan import Plan, arun, run
 from durably.core.delivery import Condition, Destination, Rules, Standing
 from durably.core.moment import Duration, micros, seconds

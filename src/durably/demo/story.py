@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable
 from typing import IO
 
 from durably.core.explain import SessionFacts
-from durably.core.task import ENDS, State
+from durably.core.task import State
 from durably.demo.app import app, ledger
 from durably.demo.audit import Check, audit, every_task, steps
 from durably.demo.files import Place, next_commands
@@ -162,14 +161,4 @@ class Story(Tale):
         counts = self._counts()
         rest = f" done, {counts.get(State.LEASED, 0)} running, {counts.get(State.DELAYED, 0)} waiting for a retry"
         self._screen.progress(counts.get(State.DONE, 0), self._plan.total, rest)
-        return counts
-
-    def _left(self) -> int:
-        counts = self._counts()
-        return sum(count for state, count in counts.items() if state not in ENDS)
-
-    def _counts(self) -> dict[str, int]:
-        counts: Counter[str] = Counter()
-        for queue in app.queues.list():
-            counts.update(queue.counts)
         return counts

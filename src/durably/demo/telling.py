@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -9,11 +10,13 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import IO
 
 from durably.app import Durably
 from durably.core.explain import SessionFacts
+from durably.core.task import ENDS
 from durably.demo.audit import Check
 from durably.demo.files import Place, on_database
 from durably.demo.ledger import Ledger
@@ -83,6 +86,17 @@ class Tale(ABC):
     def _greet(self, sessions: list[SessionFacts]) -> None:
         self._screen.say(f"Two worker processes start: {' and '.join(str(session.pid) for session in sessions)}.")
 
+    def _counts(self) -> Counter[str]:
+        """How many tasks are in which state."""
+        counts: Counter[str] = Counter()
+        for queue in self._app.queues.list():
+            counts.update(queue.counts)
+        return counts
+
+    def _left(self) -> int:
+        """How many tasks have not come to their end."""
+        return sum(count for state, count in self._counts().items() if state not in ENDS)
+
     def _why(self, task: str) -> None:
         self._screen.shell(f"$ durably why {task}")
         self._screen.say(self._app.why(task).sentence, indent=INDENT)
@@ -115,7 +129,12 @@ class Tale(ABC):
 def told(place: Place, app: Durably, story: Callable[[Screen, IO[bytes]], Tale]) -> int:
     """Tell a story; the exit code is 0 if everything that was promised held."""
     screen = Screen()
-    with tempfile.NamedTemporaryFile(prefix="durably-demo-", suffix=".log") as log:
+    with (
+        tempfile.NamedTemporaryFile(prefix="durably-demo-", suffix=".log") as log,
+        open(log.fileno(), "w", closefd=False) as own,
+    ):
+        # What is logged here belongs to what the workers say, and not on the screen.
+        logging.getLogger("durably").addHandler(logging.StreamHandler(own))
         try:
             if story(screen, log).tell():
                 return 0

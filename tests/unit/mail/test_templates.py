@@ -452,7 +452,8 @@ def test_templates_do_what_templates_do() -> None:
         "{% for o in orders if o.n %}{{ loop.index }}/{{ loop.length }} {{ o.title|upper }}"
         "{% if not loop.last %}, {% endif %}{% else %}none{% endfor %}; {{ orders|sum(attribute='n') }};"
         " {{ orders|map(attribute='title')|join('+') }}; {{ orders|join('+', attribute='title') }};"
-        " {{ '%05.2f'|format(1.5) }} {{ '%(a)s' % {'a': 1} }} {{ '{:>3}'.format(7) }} {{ '-'.join(['a', 'b']) }};"
+        " {{ '%05.2f'|format(1.5) }} {{ '%(a)s' % {'a': 1} }} {{ '{:>3}'.format(7) }}"
+        " {{ '-'.join(['a', 'b']|map('lower')) }};"
         " {{ 'a'.center(3) }}{{ 'a'|center(3) }}{{ 'a'.replace('a', 'b') }}{{ 'a'|replace('a', 'b') }}; {{ 2 ** 10 }};"
         " {% set a, b = 1, {'c': (2, 3)} %}{{ a + b.c[1] }} {{ b.get('x', 'none') }} {{ nothing|default('usual') }};"
         " {% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }};"
@@ -746,7 +747,7 @@ def test_values_cannot_be_assigned_to(source: str) -> None:
 # Too much
 
 
-NESTED = "{% set n = namespace(x='x', l=['x']) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}"
+NESTED = "{% set n = namespace(x='x', l=['x']) %}{% for i in range(24) %}{% set n.l = [n.l, n.l] %}{% endfor %}"
 
 
 @pytest.mark.parametrize(
@@ -846,7 +847,7 @@ def test_a_replacement_is_measured_as_it_is_escaped() -> None:
 )
 def test_nothing_grows_without_end(growing: str) -> None:
     macro = "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}"
-    said = refused(f"{macro}{{% set n = namespace(x='x', l=['x']) %}}{{% for i in range(60) %}}{growing}{{% endfor %}}")
+    said = refused(f"{macro}{{% set n = namespace(x='x', l=['x']) %}}{{% for i in range(24) %}}{growing}{{% endfor %}}")
 
     assert "this makes more than 5,000,000 characters" in said or "too much work" in said
 
@@ -889,15 +890,43 @@ def test_a_namespace_does_not_show_what_is_in_it() -> None:
     [
         "{% for i in range(10**5) %}{% for j in range(10**5) %}{% endfor %}{% endfor %}",
         "{% for i in range(10**5) if false %}{% endfor %}" * 20,
-        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(90) }}",
-        "{% for x in [30] recursive %}{% if x %}{{ loop([x - 1, x - 1]) }}{% endif %}{% endfor %}",
-        "{% with n = 90 %}{% include 'again.txt' %}{% endwith %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(20) }}",
+        "{% macro m() %}{% endmacro %}{% for i in range(10**5) %}{{ m() }}{% endfor %}",
+        "{% for x in tree recursive %}{% if x %}{{ loop(x) }}{% endif %}{% endfor %}",
+        "{% for x in [20] recursive %}{% if x %}{{ loop([x - 1, x - 1]) }}{% endif %}{% endfor %}",
+        "{% with n = 20 %}{% include 'again.txt' %}{% endwith %}",
     ],
 )
 def test_work_without_end_is_refused(source: str, tmp_path: Path) -> None:
     again = "{% if n %}{% with n = n - 1 %}{% include 'again.txt' %}{% include 'again.txt' %}{% endwith %}{% endif %}"
 
-    assert "too much work" in refused(source, folder(tmp_path, {"again.txt": again}))
+    assert "too much work" in refused(source, folder(tmp_path, {"again.txt": again}), tree=[[0] * 2000] * 2000)
+
+
+def test_all_text_that_is_put_together_is_counted(tmp_path: Path) -> None:
+    keeping = "{% set x %}{{ long }}{{ i }}{% endset %}{% set n.l = [n.l, x] %}"
+    said = refused(
+        f"{{% set n = namespace(l=[]) %}}{{% for i in range(30) %}}{keeping}{{% endfor %}}", long="x" * 4_000_000
+    )
+    assert "too much work" in said
+
+
+def test_text_is_counted_while_it_is_put_together(tmp_path: Path) -> None:
+    files = folder(tmp_path, {"many.txt": f"{{% if true %}}{'x' * 50}{{% endif %}}" * 200})
+    tracemalloc.start()
+    try:
+        refused("{% set x %}{% for i in range(30000) %}{% include 'many.txt' %}{% endfor %}{% endset %}", files)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MOST
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "source", ["'%*d' % (9, 1)", "'%1001d' % 1", "'%.1001f' % 1", "'{:1001}'.format(1)", "'%01001d' % 1"]
+)
+def test_a_format_is_at_most_so_wide(source: str) -> None:
+    assert "pads to 1,000 characters at most" in refused("{{ " + source + " }}")
+    assert len(str(text("{{ '%1000d' % 1 ~ '{:1000}'.format(1) }}"))) == 2000
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,11 @@ def audit(lines: list[Line], accounts: list[Account]) -> Iterator[Check]:
     yield Check(bool(twice) and twice <= doubtful, f"{text}; every other arrived exactly once")
 
     copies = {line.mail: {one.bytes for one in taken if one.mail == line.mail} for line in taken}
-    text = f"whatever came twice was the same mail, with the same Message-ID and the same bytes: {len(copies)} mails"
+    text = f"{len(copies)} mails arrived, and every copy of each was the same: the same Message-ID, the same bytes"
     yield Check(all(len(kinds) == 1 for kinds in copies.values()), text)
 
     again = [line.key for line in lines if line.what == "again"]
-    text = f"{len(again)} keys were used twice, and not one of their mails was sent for the second"
+    text = f"{len(again)} keys were used twice, and no order was mailed twice"
     yield Check(bool(again) and once_for_each_key(lines), text)
 
     yield Check(went_on(lines), "the mail that was cut off by the kill was sent again by another process")
@@ -90,7 +90,7 @@ def audit(lines: list[Line], accounts: list[Account]) -> Iterator[Check]:
     text = f"{wanted} mails were for an address that does not exist; its server was asked once, and never again"
     yield Check(bool(bounced) and believed, text)
 
-    text = f"while main was locked {len(locked_out(lines))} recipients got their mail through backup, else none did"
+    text = f"{len(locked_out(lines))} recipients got their mail through backup, and all of them while main was locked"
     yield Check(by_the_other(lines), text)
 
 

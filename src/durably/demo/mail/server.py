@@ -29,6 +29,7 @@ PID = re.compile(r"\d+")
 LATER = "450 4.7.1 I do not know you yet, come back later"
 FULL = "452 4.5.3 that is enough for one transaction"
 LOCKED = "530 5.7.0 this account is locked"
+DOT = b".\r\n"
 BYE = "221 2.0.0 bye"
 
 
@@ -122,7 +123,7 @@ class Conversation:
 
     async def _data(self, recipients: list[str]) -> str | None:
         self._writer.write(b"354 go on\r\n")
-        source = await self._reader.readuntil(b"\r\n.\r\n")
+        source = await self._reader.readuntil(b"\r\n" + DOT)
         silent, flaky = (self._whims.strikes(address, recipients) for address in (SILENT, FLAKY))
         for recipient in recipients:
             self._ledger.write(replace(self._read(source), to=recipient))
@@ -132,7 +133,7 @@ class Conversation:
         return None if silent or flaky else "250 2.0.0 taken"
 
     def _read(self, source: bytes) -> Line:
-        message = BytesParser(EmailMessage, policy=default).parsebytes(source)
+        message = BytesParser(EmailMessage, policy=default).parsebytes(source.removesuffix(DOT))
         body = message.get_body(("plain",))
         return Line(
             "took",

@@ -14,6 +14,7 @@ import msgspec
 from durably.core.options import Unique
 from durably.core.retry import Retry
 from durably.testing.simulation.network import Weather
+from durably.testing.simulation.outgoing import draw_mail, draw_notifications
 from durably.testing.simulation.scenario import (
     GATES,
     GROUPS,
@@ -91,6 +92,8 @@ class _Drawing:
             self._spoilings(plays),
             (self._moment(),) if self._maybe(0.1) else (),
             *self._post(),
+            **draw_mail(self._seed),
+            **draw_notifications(self._seed),
             patient=self._maybe(0.1),
         )
 

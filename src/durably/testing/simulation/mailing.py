@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import functools
 
+from durably.client.dead import Dead
 from durably.client.definition import Definition
 from durably.client.engine import Engine
-from durably.client.operators import Dead
 from durably.core.delivery import Destination, Kind, Outcome, Rules
 from durably.core.options import Settings, settings
 from durably.deliveries.channel import Delivery

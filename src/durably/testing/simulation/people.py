@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import math
 
+from durably.client.dead import Dead
 from durably.client.handle import Cancellation, Handle
-from durably.client.operators import Dead, Keys, Queues
+from durably.client.operators import Keys, Queues
 from durably.errors import Conflict, DurablyError, StoreUnavailable
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.control import set_limit

@@ -126,7 +126,19 @@ class Spoiling(msgspec.Struct, frozen=True):
     column: Literal["payload", "options"]
 
 
-Reply = Literal["takes", "takes silently", "is silent", "fails", "refuses", "throttles", "is away", "leaves", "raises"]
+Reply = Literal[
+    "takes",
+    "takes silently",
+    "is silent",
+    "fails",
+    "refuses",
+    "throttles",
+    "is away",
+    "leaves",
+    "raises",
+    "is set up wrongly",
+    "finds it unwanted",
+]
 """What a peer does with a message. One that takes it silently has it, and its answer never comes."""
 
 
@@ -168,6 +180,117 @@ class Errand(msgspec.Struct, frozen=True):
     peer: str
 
 
+Handling = Literal[
+    "takes it",
+    "does not know one",
+    "refuses one",
+    "greylists one",
+    "has no room for all",
+    "rejects the source",
+    "wants the source later",
+    "says goodbye",
+    "hangs up early",
+    "hangs up after taking it",
+    "hangs up instead of taking it",
+    "had hung up before",
+    "is not there",
+    "wants another password",
+]
+"""What a mail server does with one transaction. Of two lines that break after the source, one has brought it."""
+
+
+class Treatment(msgspec.Struct, frozen=True):
+    """What a mail server does with one transaction, with which of its recipients, and how long that takes."""
+
+    handling: Handling
+    place: int = 0
+    runs: float = 0.0
+
+
+class Host(msgspec.Struct, frozen=True):
+    """The mail server behind a transport. When the script is over, everything is taken."""
+
+    treatments: tuple[Treatment, ...]
+    pipelines: bool = True
+    breaker: int = 5
+
+    def treatment(self, index: int) -> Treatment:
+        """What becomes of the transaction with this index."""
+        return self.treatments[index] if index < len(self.treatments) else Treatment("takes it")
+
+
+class Missive(msgspec.Struct, frozen=True):
+    """A mail to some people; one with a key may be sent at several moments."""
+
+    number: int
+    at: tuple[float, ...]
+    to: tuple[str, ...]
+    key: str | None = None
+    at_once: bool = False
+
+
+class Chore(msgspec.Struct, frozen=True):
+    """Somebody does something about the mail."""
+
+    at: float
+    kind: Literal["suppress", "unsuppress", "resend"]
+    address: str = ""
+
+
+INBOX = "inbox"
+WINDOW = 3600.0
+"""Seconds in which a kind is throttled: longer than any simulation."""
+
+
+class Sort(msgspec.Struct, frozen=True):
+    """A kind of notification."""
+
+    name: str
+    channels: dict[str, float]
+    digest: dict[str, float] = {}
+    fallback: dict[str, str] = {}
+    throttle: int | None = None
+    """So many within the window."""
+    cancel_on_read: bool = False
+    critical: bool = False
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A channel to people. When the script is over, everything is taken."""
+
+    name: str
+    manners: tuple[Manner, ...]
+
+    def manner(self, index: int) -> Manner:
+        """What becomes of the attempt with this index."""
+        return self.manners[index] if index < len(self.manners) else Manner("takes")
+
+
+Lookup = Literal["knows", "fails", "knows nobody", "knows no address"]
+"""What the application says when it is asked who somebody is."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A notification; one with a key may be sent at several moments."""
+
+    number: int
+    at: tuple[float, ...]
+    sort: str
+    to: tuple[str, ...]
+    key: str | None = None
+    at_once: bool = False
+
+
+class Doing(msgspec.Struct, frozen=True):
+    """Somebody does something about notifications."""
+
+    at: float
+    kind: Literal["want", "do not want", "read", "archive", "replay"]
+    who: str = ""
+    sort: str = ""
+    channel: str = ""
+
+
 class Crew(msgspec.Struct, frozen=True):
     """One worker's settings."""
 
@@ -203,6 +326,16 @@ class Scenario(msgspec.Struct, frozen=True):
     peers: tuple[Peer, ...] = ()
     letters: tuple[Letter, ...] = ()
     errands: tuple[Errand, ...] = ()
+    host: Host | None = None
+    """Without one there is no mail."""
+    missives: tuple[Missive, ...] = ()
+    chores: tuple[Chore, ...] = ()
+    sorts: tuple[Sort, ...] = ()
+    """Without any there are no notifications."""
+    ways: tuple[Way, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    doings: tuple[Doing, ...] = ()
     patient: bool = True
     """Whether people wait to the end for what has been put off for long; else they cancel it."""
 

@@ -23,6 +23,11 @@ PARTS = (
     "plays",
     "letters",
     "errands",
+    "missives",
+    "chores",
+    "notices",
+    "doings",
+    "lookups",
     "limits",
 )
 
