@@ -18,5 +18,4 @@ def mails(stage: Stage, entry: Entry, count: int) -> Drained:
     with stage.place(entry) as place, receiving(RECEIVER, count) as (marks, port):
         clocked(entry.contender, "send", url=place.url, count=count, port=port)
         stage.settle(place)
-        given = {"count": count, "port": port} if entry.kind != "ours" else {}
-        return delivered(entry, place, marks, count, count, given)
+        return delivered(entry, place, marks, count, count, {"count": count, "port": port})

@@ -18,7 +18,9 @@ from durably.bench.protocol import say
 from durably.observe.events import Event
 from durably.worker.memory import settle_in
 
-CONCURRENCY = 20
+CONNECTIONS = 20
+CONCURRENCY = 200
+"""Mails under way: some are sent, while others are claimed or reported."""
 CALLERS = 50
 """Coroutines that hand in mails."""
 TEXT = "It is on its way. " * 12
@@ -35,6 +37,7 @@ def opened(url: str, schema: str) -> Iterator[Durably]:
 
     with Durably(url, schema=schema) as app:
         app.mail.sender = "Shop <shop@here.example>"
+        app.mail.configure(connections=CONNECTIONS)
         app.events.subscribe(observe)
         yield app
 

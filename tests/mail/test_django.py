@@ -54,7 +54,7 @@ class Site:
 
     def mails(self) -> list[MailInfo]:
         """The oldest first."""
-        return [self.app.mail.get(one.id) for one in reversed(self.app.mail.list())]
+        return [self.app.mail.get(one.id) for one in sorted(self.app.mail.list(), key=lambda one: one.accepted)]
 
     def source(self, number: int = 0) -> EmailMessage:
         return message_from_bytes(self.app.mail.source(self.mails()[number].id), policy=default)

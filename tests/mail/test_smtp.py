@@ -14,6 +14,7 @@ from aiosmtpd.smtp import AuthResult
 
 from durably.core.delivery import Destination, Kind, Message, Outcome, Rules
 from durably.deliveries.channel import Delivery
+from durably.errors import BadOption
 from durably.mail.letter import Letter
 from durably.mail.session import MOST_MAILS
 from durably.mail.smtp import Smtp
@@ -122,6 +123,26 @@ async def test_those_for_whom_there_is_no_room_get_it_in_another_transaction(smt
 
     assert found.kind is Kind.OK
     assert [recipients for recipients, _ in server.taken] == [[ANN, BOB], [CYD]]
+
+
+async def test_nobody_is_forgotten_behind_the_first_for_whom_there_is_no_room(smtp: Smtp) -> None:
+    server = Script({"RCPT": ["250 fine", "452 4.5.3 too many"]})
+    everyone = [ANN, BOB, CYD, "dan@x.example"]
+    async with server.listening() as port:
+        found = await send(smtp, port, *everyone)
+
+    assert (found.kind, set(states(found).values())) == (Kind.OK, {"sent"})
+    assert sorted(one for recipients, _ in server.taken for one in recipients) == everyone
+
+
+async def test_a_server_that_wants_the_source_although_it_refused_everybody_gets_nothing(smtp: Smtp) -> None:
+    server = Script({"RCPT": ["550 5.7.1 no"]})
+    async with server.listening() as port:
+        found = await send(smtp, port)
+        again = await send(smtp, port)
+
+    assert (found.kind, again.kind, server.connections) == (Kind.PERMANENT, Kind.OK, 1)
+    assert len(server.taken) == 1
 
 
 async def test_a_server_that_has_no_room_for_anybody_is_asked_later(smtp: Smtp) -> None:
@@ -299,3 +320,35 @@ def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+async def test_there_are_only_so_many_connections_and_the_others_wait() -> None:
+    server, channel = Script(), Smtp(hostname="here.example", connections=2)
+    async with server.listening() as port:
+        found = await asyncio.gather(*(send(channel, port) for _ in range(20)))
+        await channel.aclose()
+
+    assert {one.kind for one in found} == {Kind.OK}
+    assert (server.connections, len(server.taken)) == (2, 20)
+
+
+async def test_who_waits_too_long_for_a_connection_is_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("durably.mail.smtp.BUSY", 0.01)
+    server, channel = Script({"MAIL": [HANG]}), Smtp(hostname="here.example", connections=1)
+    async with server.listening() as port:
+        first = asyncio.create_task(send(channel, port))
+        await asyncio.sleep(0)
+        found = await send(channel, port)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        again = await send(channel, port)
+        await channel.aclose()
+
+    assert (found.kind, found.reason) == (Kind.INFRA, "all 1 connections to the transport are busy")
+    assert again.kind is Kind.OK
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, "many"])
+def test_a_number_of_connections_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(BadOption, match=r"connections: .* must be a whole number from 1"):
+        Smtp(connections=wrong)

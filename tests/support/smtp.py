@@ -93,9 +93,17 @@ class Script:
             elif verb == "STARTTLS" and self._tls is not None:
                 await writer.start_tls(self._tls)
             elif verb == "DATA" and said.startswith("354"):
-                source = await reader.readuntil(b"\r\n.\r\n")
+                source = await _source(reader)
                 answer = await self._answered(writer, "dot")
-                if answer is None or answer.startswith("2"):
+                if recipients and (answer is None or answer.startswith("2")):
                     self.taken.append((recipients, source))
                 if answer is None:
                     return
+
+
+async def _source(reader: asyncio.StreamReader) -> bytes:
+    """Everything up to the line with nothing but a dot, and that line."""
+    source = b""
+    while not source.endswith(b"\r\n.\r\n") and source != b".\r\n":
+        source += await reader.readuntil(b"\n")
+    return source

@@ -13,7 +13,6 @@ from email.policy import SMTP
 from importlib import import_module
 from typing import Any
 
-from durably.app import Durably
 from durably.core.brief import brief
 from durably.errors import DurablyError
 from durably.mail.letter import address
@@ -55,7 +54,7 @@ class EmailBackend(_base.BaseEmailBackend):  # type: ignore[misc]
         messages = [message for message in email_messages or () if message.recipients()]
         if not messages:
             return 0
-        mail = _application(self._where).mail
+        mail = _mail_of(self._where)
         return sum(self._accept(mail, message) for message in messages)
 
     def _accept(self, mail: Mail, message: Any) -> bool:
@@ -111,8 +110,8 @@ def _address(given: Any, what: str) -> str:
     return f"{local}@{_encoding.punycode(domain)}"
 
 
-def _application(where: Any) -> Durably:
-    """The application that the setting names."""
+def _mail_of(where: Any) -> Mail:
+    """The mail of the application that the setting names."""
     name, _, attribute = where.partition(":") if isinstance(where, str) else ("", "", "")
     if not (name and attribute) or not all(name.split(".")):
         raise _wrong(f"DURABLY_APP: {brief(where)} must name your application, such as 'shop.tasks:app'")
@@ -128,9 +127,10 @@ def _application(where: Any) -> Durably:
             found = getattr(found, part)
         except AttributeError:
             raise _wrong(f"DURABLY_APP: {name} has no {attribute!r}; check {where!r}") from None
-    if not isinstance(found, Durably):
+    mail = getattr(found, "mail", None)
+    if not isinstance(mail, Mail):
         raise _wrong(f"DURABLY_APP: {where!r} is of type {type(found).__name__}, and must be a Durably")
-    return found
+    return mail
 
 
 def _wrong(told: str) -> Exception:

@@ -44,8 +44,10 @@ PATIENCE: RuleOptions = {
     "schedule": [*(5.0 * 2**step for step in range(10)), *[3600.0] * 48],
     "jitter": 0.25,
     "timeout": 60.0,
+    "concurrency": 100,
 }
-"""After 5 seconds, then twice as long each time, up to an hour, for two days."""
+"""After 5 seconds, then twice as long each time, up to an hour, for two days. The connections are fewer than the mails
+that are under way: while some are sent, others are taken from the store, or reported to it."""
 SCHEMES = {"smtp": "smtp", "smtps": "smtp", "console": "console", "file": "file"}
 """The channel that each kind of address needs."""
 _EXAMPLE = MailInfo("", "dead", None, About("", "", [], 0), None, "", as_datetime(0), "", None, [])
@@ -72,15 +74,21 @@ class Mail:
             self.configure()
 
     def configure(
-        self, *, hostname: str | None = None, dkim: Dkim | Sequence[Dkim] = (), trust: ssl.SSLContext | None = None
+        self,
+        *,
+        hostname: str | None = None,
+        dkim: Dkim | Sequence[Dkim] = (),
+        trust: ssl.SSLContext | None = None,
+        connections: int = 10,
     ) -> None:
-        """Choose what this machine calls itself, the keys that sign what it sends, and whom it believes."""
+        """Choose what this machine calls itself, the keys that sign what it sends, whom it believes, and how many
+        connections it opens to each transport."""
         try:
             from durably.mail.smtp import Smtp
         except ImportError as error:
             raise MissingPackage(f"mail needs the package aiosmtplib: pip install 'durably[smtp]' ({error})") from error
         keys = [dkim] if isinstance(dkim, Dkim) else [*dkim]
-        smtp = Smtp(trust=trust, hostname=hostname, dkim=keys)
+        smtp = Smtp(trust=trust, hostname=hostname, dkim=keys, connections=connections)
         self._deliveries.channels["smtp"] = Sifted(smtp, self.suppressions)
 
     def add_transport(

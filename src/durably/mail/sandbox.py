@@ -27,7 +27,7 @@ from jinja2.filters import FILTERS as DEFAULT_FILTERS
 from jinja2.filters import make_attrgetter
 from jinja2.meta import find_referenced_templates
 from jinja2.runtime import Context, LoopContext, markup_join, str_join
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 from jinja2.tests import TESTS as DEFAULT_TESTS
 from jinja2.utils import Cycler, Joiner, Namespace, _PassArg, pass_context
 from markupsafe import Markup, escape
@@ -281,7 +281,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             loader=Files(read),
         )
         self.filters, self.tests = FILTERS, TESTS
-        self.globals = {"range": self.globals["range"], **GLOBALS}
+        self.globals = dict(GLOBALS)
         self.left = WORK
 
     def spend(self, characters: int) -> None:
@@ -409,13 +409,7 @@ def weighed(test: Any) -> Callable[..., bool]:
 
 FILTERS = {name: guarded(name, filter) for name, filter in DEFAULT_FILTERS.items()} | {"counted": counted, "join": join}
 TESTS = DEFAULT_TESTS | {name: weighed(DEFAULT_TESTS[name]) for name in ("lower", "upper")}
-# As a class, `dict` would hand out methods that change what they are given.
-GLOBALS = {
-    "cycler": Cycler,
-    "dict": lambda *given, **named: dict(*given, **named),
-    "joiner": Joiner,
-    "namespace": Notes,
-}
+GLOBALS = {"cycler": Cycler, "dict": dict, "joiner": Joiner, "namespace": Notes, "range": safe_range}
 
 
 @lru_cache(maxsize=100)

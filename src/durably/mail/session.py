@@ -25,6 +25,9 @@ FAREWELL = 2.0
 """Seconds that a server gets to answer a farewell."""
 CLOSING = 421
 """The server closes the connection."""
+GO_ON = 354
+"""The server wants the source."""
+DATA = b"DATA\r\n"
 NO_ANSWER = "no answer after the last line; it may have been taken"
 DOT = re.compile(rb"(?m)^\.")
 
@@ -86,32 +89,50 @@ class Session:
         commands += [(Stage.RCPT, _command(b"RCPT TO:", recipient)) for recipient in recipients]
         self._mails += 1
         envelope = _Envelope(recipients, results)
-        await self._ask(commands, envelope)
-        if envelope.accepted:
+        if self._pipelines:
+            started = await self._ask_at_once([*commands, (Stage.DATA, DATA)], envelope)
+        else:
+            started = await self._ask(commands, envelope)
+        if started is not None and started.code != GO_ON:
+            results.update(dict.fromkeys(envelope.accepted, judged(started)))
+        elif started is not None:
             await self._hand_over(letter, envelope.accepted, results)
         return envelope.left
 
-    async def _ask(self, commands: list[tuple[Stage, bytes]], envelope: _Envelope) -> None:
-        """Everything before the source: at once, if the server allows that, else until it refuses."""
-        if self._pipelines:
-            self._write(commands[0][0], b"".join(line for _, line in commands), len(commands))
+    async def _ask_at_once(self, commands: list[tuple[Stage, bytes]], envelope: _Envelope) -> Reply | None:
+        """Say everything before the source, then listen; what the server says to the source, if somebody gets it."""
+        self._write(commands[0][0], b"".join(line for _, line in commands), len(commands))
+        for stage, _ in commands:
+            started = await self._heard(stage, envelope)
+        if envelope.accepted:
+            return started
+        if started.code == GO_ON:
+            self._write(Stage.RESET, b".\r\n", 1)
+            await self._reply(Stage.RESET)
+        return None
+
+    async def _ask(self, commands: list[tuple[Stage, bytes]], envelope: _Envelope) -> Reply | None:
+        """The same, one by one."""
         for stage, line in commands:
-            if not self._pipelines:
+            if not envelope.closed:
                 self._write(stage, line, 1)
-            reply = await self._reply(stage)
-            envelope.hear(reply)
-            if reply.code == CLOSING:
-                raise Lost(stage, str(reply))
-            if not self._pipelines and envelope.closed:
-                return
+                await self._heard(stage, envelope)
+        if not envelope.accepted:
+            return None
+        self._write(Stage.DATA, DATA, 1)
+        return await self._heard(Stage.DATA, envelope)
+
+    async def _heard(self, stage: Stage, envelope: _Envelope) -> Reply:
+        reply = await self._reply(stage)
+        envelope.hear(reply)
+        if reply.code == CLOSING:
+            if stage is Stage.DATA:
+                envelope.put_off(reply)
+            raise Lost(stage, str(reply))
+        return reply
 
     async def _hand_over(self, letter: Letter, accepted: list[str], results: Results) -> None:
         """The source itself, for those whom the server has accepted."""
-        self._write(Stage.DATA, b"DATA\r\n", 1)
-        started = await self._reply(Stage.DATA)
-        if started.code != 354:
-            results.update(dict.fromkeys(accepted, judged(started)))
-            return
         source = DOT.sub(b"..", letter.source)
         # Whatever happens from here on, they may have it.
         results.update(dict.fromkeys(accepted, Recipient("waiting", NO_ANSWER, unknown=True)))
@@ -138,11 +159,15 @@ class _Envelope:
         self._recipients = list(recipients)
         self._results = results
         self._asked = 0
+        self._full: list[str] = []
         self.accepted: list[str] = []
-        self.left: list[str] = []
-        """Those who had no room in this transaction."""
         self.closed = False
         """Whether it makes no sense to name another one."""
+
+    @property
+    def left(self) -> list[str]:
+        """Those who had no room in this transaction."""
+        return [*self._full, *self._recipients[self._asked :]] if self._full else []
 
     def hear(self, reply: Reply) -> None:
         if reply.stage is Stage.MAIL and meaning(reply).kind is not Kind.OK:
@@ -153,15 +178,19 @@ class _Envelope:
         recipient = self._recipients[self._asked]
         self._asked += 1
         found = meaning(reply)
-        if self.closed and not self.left:
+        if self.closed and not self._full:
             return
         if found.kind is Kind.OK:
             self.accepted.append(recipient)
         elif found.full and self.accepted:
-            self.left.append(recipient)
+            self._full.append(recipient)
             self.closed = True
         else:
             self._results[recipient] = judged(reply)
+
+    def put_off(self, reply: Reply) -> None:
+        """The server leaves before it has got anything."""
+        self._results.update(dict.fromkeys(self.accepted, judged(reply)))
 
 
 def _command(verb: bytes, address: str, *options: str) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from durably.client.perloop import PerLoop
+from durably.core.brief import brief
 from durably.core.delivery import Kind, Outcome
 from durably.deliveries.channel import Delivery
 from durably.errors import BadOption
@@ -20,8 +21,10 @@ from durably.mail.results import Results, kept, outcome, waiting
 from durably.mail.session import Lost, Session
 from durably.mail.transports import Transport, transport
 
-MOST_IDLE = 10
-"""Connections that are kept for the next mail, for each transport."""
+CONNECTIONS = 10
+"""Connections to each transport, from one worker."""
+BUSY = 5.0
+"""Seconds for which a mail waits for one of them."""
 BIG = 1024 * 1024
 """Bytes from which on a mail is signed in a thread."""
 MOST_ROUNDS = 50
@@ -33,7 +36,7 @@ Place = tuple[Transport, str | None]
 class Smtp:
     """Sends mail. `hostname` is what this machine calls itself; `trust` says which certificates are believed.
 
-    Of the `dkim` keys the first signs that fits the author.
+    Of the `dkim` keys the first signs that fits the author. There are so many `connections` to each transport at once.
     """
 
     def __init__(
@@ -42,10 +45,15 @@ class Smtp:
         trust: ssl.SSLContext | None = None,
         hostname: str | None = None,
         dkim: Sequence[Dkim] = (),
+        connections: int = CONNECTIONS,
     ) -> None:
+        if isinstance(connections, bool) or not isinstance(connections, int) or connections < 1:
+            raise BadOption(f"connections: {brief(connections)} must be a whole number from 1")
         self._trust = trust
         self._hostname = hostname
         self._dkim = dkim
+        self._connections = connections
+        self._rooms: PerLoop[dict[Place, asyncio.Semaphore]] = PerLoop(lambda _: {})
         self._idle: PerLoop[dict[Place, list[Session]]] = PerLoop(lambda _: {})
 
     def check(self, address: str) -> None:
@@ -67,6 +75,10 @@ class Smtp:
         password = delivery.secrets[0] if delivery.secrets else None
         place = (transport(delivery.destination.address), password)
         seconds = delivery.destination.rules.timeout
+        room = self._rooms.of(asyncio.get_running_loop()).setdefault(place, asyncio.Semaphore(self._connections))
+        if not await _entered(room):
+            reason = f"all {self._connections} connections to the transport are busy"
+            return Outcome(kind=Kind.INFRA, reason=reason, kept=msgspec.to_builtins(results))
         try:
             async with asyncio.timeout(seconds):
                 await self._try(place, letter, results)
@@ -78,6 +90,8 @@ class Smtp:
             return msgspec.structs.replace(outcome(results), breaks=True)
         except Unusable as error:
             return msgspec.structs.replace(error.outcome, kept=msgspec.to_builtins(results))
+        finally:
+            room.release()
         return outcome(results)
 
     async def _signed(self, letter: Letter, now: float) -> Letter:
@@ -116,7 +130,7 @@ class Smtp:
             session.close()
             raise
         idle = self._idle.of(asyncio.get_running_loop()).setdefault(place, [])
-        if session.worn(self._now()) or len(idle) >= MOST_IDLE:
+        if session.worn(self._now()) or len(idle) >= self._connections:
             await session.quit()
         else:
             idle.append(session)
@@ -145,6 +159,17 @@ class Smtp:
         for sessions in (self._idle.pop() or {}).values():
             for session in sessions:
                 await session.quit()
+
+
+async def _entered(room: asyncio.Semaphore) -> bool:
+    """Wait for a connection, but not for long: others may be quicker with what is here."""
+    if not room.locked():
+        return await room.acquire()
+    try:
+        async with asyncio.timeout(BUSY):
+            return await room.acquire()
+    except TimeoutError:
+        return False
 
 
 def _note(results: Results, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -25,6 +26,7 @@ class Transport(msgspec.Struct, frozen=True):
     user: str | None
 
 
+@lru_cache(1000)
 def transport(address: str) -> Transport:
     """Read an address; the password is a secret of its destination, and never part of it."""
     try:
