@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -69,6 +70,7 @@ class Durably:
         self._deliveries: Deliveries | None = None
         self._mail: Mail | None = None
         self._notifications: Notifications | None = None
+        self._making = threading.RLock()
 
     @property
     def events(self) -> Events:
@@ -79,25 +81,16 @@ class Durably:
     def deliveries(self) -> Deliveries:
         """Messages to peers: webhooks, federation, and channels of your own. Whoever reads this serves them too."""
         if self._deliveries is None:
-            from durably.deliveries.deliveries import TASK, Deliveries
-            from durably.deliveries.dispatch import UNTIL_TOLD
-            from durably.deliveries.drive import Driver
-            from durably.deliveries.register import QUEUE
-            from durably.mail.mail import HOOK, Mail
-
-            made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
-            declared = self.declare(made.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
-            made.drive_with(Driver(self._engine, declared))
-            self._deliveries = made
-            self._mail = Mail(self._engine, self.namespace, made)
-            self.declare(self._mail.tell, HOOK, (), {"queue": QUEUE})
+            with self._making:
+                if self._deliveries is None:
+                    self._deliver()
+        assert self._deliveries is not None
         return self._deliveries
 
     @property
     def mail(self) -> Mail:
         """Mail: transports, templates, and how every recipient stands. Whoever reads this serves deliveries too."""
-        if self._mail is None:
-            _ = self.deliveries
+        _ = self.deliveries
         assert self._mail is not None
         return self._mail
 
@@ -105,19 +98,42 @@ class Durably:
     def notifications(self) -> Notifications:
         """What happened, for those who want to know. Whoever reads this serves deliveries too."""
         if self._notifications is None:
-            from durably.notifications import router
-            from durably.notifications.notifications import PATIENCE, Notifications
-
-            made = Notifications(self._engine, self.namespace, self.mail)
-            options: DeclaredOptions = {"queue": router.QUEUE, "retry": PATIENCE}
-            made.serve_with(
-                self.declare(made.router.route, router.ROUTE, (), options),
-                self.declare(made.router.digest, router.DIGEST, (), options),
-                self.declare(made.router.undelivered, router.DEAD, (), options),
-            )
-            self.mail.followers.append(made.mail_died)
-            self._notifications = made
+            with self._making:
+                if self._notifications is None:
+                    self._route()
+        assert self._notifications is not None
         return self._notifications
+
+    def _deliver(self) -> None:
+        """Declare what deliveries and mail take."""
+        from durably.deliveries.deliveries import TASK, Deliveries
+        from durably.deliveries.dispatch import UNTIL_TOLD
+        from durably.deliveries.drive import Driver
+        from durably.deliveries.register import QUEUE
+        from durably.mail.mail import HOOK, Mail
+
+        made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
+        declared = self.declare(made.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
+        made.drive_with(Driver(self._engine, declared))
+        mail = Mail(self._engine, self.namespace, made)
+        self.declare(mail.tell, HOOK, (), {"queue": QUEUE})
+        # The one that others look at comes last.
+        self._mail, self._deliveries = mail, made
+
+    def _route(self) -> None:
+        """Declare what notifications take."""
+        from durably.notifications import router
+        from durably.notifications.notifications import PATIENCE, Notifications
+
+        made = Notifications(self._engine, self.namespace, self.mail)
+        options: DeclaredOptions = {"queue": router.QUEUE, "retry": PATIENCE}
+        made.serve_with(
+            self.declare(made.router.route, router.ROUTE, (), options),
+            self.declare(made.router.digest, router.DIGEST, (), options),
+            self.declare(made.router.undelivered, router.DEAD, (), options),
+        )
+        self.mail.followers.append(made.mail_died)
+        self._notifications = made
 
     def notify(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -427,3 +428,46 @@ def test_what_is_sent_is_signed_for_the_domain_of_its_author(app: Durably) -> No
     assert signed.startswith(b"DKIM-Signature: ")
     assert dkim.verify(signed.removesuffix(b".\r\n"), dnsfunc=lambda name, **_: record)
     assert b"DKIM-Signature" not in unsigned
+
+
+def test_a_domain_is_written_as_dns_has_it(app: Durably) -> None:
+    app.mail.add_transport("main", "smtp://mail.example")
+    about = app.mail.get(app.mail.send(to="Ann <ann@bücher.example>", subject="x", text="x").id).about
+
+    assert about.to == ["ann@xn--bcher-kva.example"]
+    with pytest.raises(BadOption, match="is not an address"):
+        app.mail.send(to=f"ann@{'ü' * 80}.example", subject="x", text="x")
+
+
+def test_an_encoded_subject_is_shown_as_people_read_it(app: Durably) -> None:
+    app.mail.add_transport("main", "smtp://mail.example")
+    message = Message()
+    message["From"], message["To"], message["Subject"] = "a@here.example", ANN, "=?utf-8?q?Gr=C3=BC=C3=9Fe?="
+
+    assert app.mail.get(app.mail.send(message).id).about.subject == "Grüße"
+
+
+def test_the_password_in_an_address_is_refused_and_not_shown(app: Durably) -> None:
+    for address in ("smtp://u:hunter2@host:999999", "smtp://u:hunter2@host", "smtps://u:hunter2@"):
+        with pytest.raises(BadOption) as refused:
+            app.mail.add_transport("main", address)
+        assert "hunter2" not in str(refused.value)
+
+
+def test_many_threads_may_ask_for_it_first(tmp_path: Path) -> None:
+    for number in range(10):
+        with Durably(f"sqlite:///{tmp_path / str(number)}.db") as app:
+            begin = threading.Barrier(4)
+            found: set[int] = set()
+
+            def ask(app: Durably = app, begin: threading.Barrier = begin, found: set[int] = found) -> None:
+                begin.wait()
+                found.add(id(app.notifications))
+                found.add(-id(app.mail))
+
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(found) == 2

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from durably.app import Durably
+from durably.cli.beginnings import whole_id
 from durably.cli.connect import on_store
 from durably.cli.detail import sentence
 from durably.cli.grammar import Commands, Parser, command, group
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from durably.mail.info import About, MailInfo, MailSummary, RecipientInfo
     from durably.mail.suppressions import SuppressionInfo
 
-LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 STATES = ("waiting", "sent", "dead", "cancelled")
 CAUSES = ("bounce", "complaint", "unsubscribe", "manual")
 RULE = "-" * 72
@@ -125,7 +125,7 @@ def _declare_templates(own: Commands[Parser]) -> None:
 
 def list_mails(app: Durably, options: argparse.Namespace) -> int:
     """`durably mail list`."""
-    before = None if options.before is None else _whole_id(app, options.before.lower())
+    before = None if options.before is None else _whole_id(app, options.before)
     if before is None and options.before is not None:
         raise UnknownTask(f"there is no mail {options.before!r}: --before takes an id, or its beginning")
     found = app.mail.list(state=options.state, before=before, limit=max(options.limit, 0))
@@ -176,23 +176,14 @@ def _found(app: Durably, given: str) -> MailInfo:
     try:
         return app.mail.get(given)
     except UnknownTask:
-        whole = _whole_id(app, given.lower())
+        whole = _whole_id(app, given)
         if whole is None:
             raise
     return app.mail.get(whole)
 
 
-def _whole_id(app: Durably, start: str) -> str | None:
-    """Ids are in order: those that begin so are the newest of all that come before the last possible one."""
-    last = start + LAST[len(start) :]
-    if re.sub("[0-9a-f]", "f", last) != LAST:
-        return None
-    if start == last:
-        return start
-    ids = [one.id for one in app.mail.list(before=last, limit=2) if one.id.startswith(start)]
-    if len(ids) > 1:
-        raise UnknownTask(f"{start} is ambiguous: it could be {ids[0]} or {ids[1]}; give more characters")
-    return ids[0] if ids else None
+def _whole_id(app: Durably, given: str) -> str | None:
+    return whole_id(given, lambda before: [one.id for one in app.mail.list(before=before, limit=2)])
 
 
 def _transport_of(app: Durably, mail: MailInfo) -> DestinationInfo | None:

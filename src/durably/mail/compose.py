@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from email.message import Message as AnyMessage
 from typing import Any, TypedDict
 
@@ -69,7 +71,7 @@ def compose(
     rendered: Rendered | None = None
     if isinstance(what, AnyMessage):
         _refuse(options, (*OF_A_TEMPLATE, *OF_WORDS), "a message that is ready says it itself")
-        made, subject = _of_message(what, mail, now, options), str(what.get("Subject", ""))
+        made, subject = _of_message(what, mail, now, options), _decoded(what.get("Subject", ""))
     elif what is None or isinstance(what, str):
         if what is None:
             _refuse(options, OF_A_TEMPLATE, "that is for a template: name it first, as in send('welcome', ...)")
@@ -106,6 +108,14 @@ def _of_message(message: AnyMessage, mail: str, now: int, options: MailOptions) 
         to=[to] if isinstance(to, str) else to,
         category=_category(options),
     )
+
+
+def _decoded(subject: object) -> str:
+    """A subject as people read it: old messages keep it encoded, and folded."""
+    try:
+        return " ".join(str(make_header(decode_header(str(subject)))).split())
+    except (HeaderParseError, LookupError, UnicodeError):
+        return str(subject)
 
 
 def _category(options: MailOptions) -> str:

@@ -104,7 +104,9 @@ def address(given: str, what: str) -> tuple[str, str]:
         name, _, spec = spec[:-1].rpartition("<")
     local, at, domain = spec.strip().rpartition("@")
     try:
-        found = Address(name.strip().strip('"'), local, domain)
+        # As DNS has it: then only a name before the @ that is not ASCII needs a server that knows of such names.
+        known = domain if domain.isascii() else domain.encode("idna").decode("ascii")
+        found = Address(name.strip().strip('"'), local, known)
     except (ValueError, IndexError) as error:
         raise BadOption(f"{what}: {brief(given)} is not an address: {error}") from None
     if not (at and local and domain) or UNFIT.search(found.addr_spec):
@@ -189,8 +191,7 @@ def _bounded(made: Letter) -> Letter:
 
 
 def _message_id(id: str, sender: str) -> str:
-    domain = sender.rpartition("@")[2]
-    return f"<{id}@{domain if domain.isascii() else domain.encode('idna').decode()}>"
+    return f"<{id}@{sender.rpartition('@')[2]}>"
 
 
 def _unsubscribing(link: str | None) -> dict[str, str]:

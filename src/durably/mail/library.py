@@ -63,11 +63,11 @@ class Templates:
 
     def forget(self, name: str, *, locale: str = "") -> int:
         """Forget a stored template in one locale; how many versions there were."""
-        return self._store.run(forget_template(self._namespace, name, locale))
+        return self._store.run(forget_template(self._namespace, name, fallbacks(locale)[0]))
 
     async def aforget(self, name: str, *, locale: str = "") -> int:
         """The asynchronous twin of forget."""
-        return await self._store.arun(forget_template(self._namespace, name, locale))
+        return await self._store.arun(forget_template(self._namespace, name, fallbacks(locale)[0]))
 
     def rendering(self, name: str, context: Mapping[str, Any], locale: str) -> Plan[Rendered]:
         """The words of a mail, out of the newest version for a locale or for what it falls back to."""

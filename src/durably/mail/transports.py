@@ -32,12 +32,14 @@ def transport(address: str) -> Transport:
     try:
         parts = urlsplit(address)
         port = parts.port
-    except ValueError as error:
-        raise BadOption(f"transport: {brief(address)}: {error}") from None
+    except (ValueError, AttributeError, TypeError):
+        raise BadOption(
+            "transport: it must look like smtp://user@mail.example.org:587, with a port below 65536"
+        ) from None
+    if parts.password is not None:
+        raise BadOption("transport: the password is a secret: give it as password=, not in the address")
     if parts.scheme not in PORTS or not parts.hostname:
         raise BadOption(f"transport: {brief(address)} must look like smtp://user@mail.example.org:587, or smtps://")
-    if parts.password is not None:
-        raise BadOption("transport: the password is a secret: give it as secret=, not in the address")
     options = dict(parse_qsl(parts.query))
     tls = options.pop("tls", "require")
     if tls not in ("require", "opportunistic", "none") or options or parts.path not in ("", "/") or parts.fragment:
