@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -10,22 +9,25 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from smtplib import SMTP, SMTPServerDisconnected
 from typing import Any
 
 import msgspec
 import pytest
 
-from durably.demo.ledger import Ledger, read_as
+from durably.demo.ledger import read_as
 from durably.demo.mail.audit import Account, audit
 from durably.demo.mail.lines import Line
-from durably.demo.mail.server import FLAKY, GREY, NOBODY, SILENT, STRICT, Conversation, Whims
+from durably.demo.mail.server import FLAKY, GREY, NOBODY, SILENT, STRICT
 from durably.demo.screen import Screen
-from durably.demo.servers import serving
-from durably.demo.workers import Silent, kill_the_sender
+from durably.demo.servers import Server, serving
+from durably.demo.workers import Silent, kill_the_sender, wait_until
 from tests.support.command import SAFETY, Ran, in_process, run, start
 from tests.test_demo_deliveries import run_program
+
+MAIL = b"Message-ID: <m1@shop.example>\r\nSubject: Hello\r\n\r\nDear you\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,7 @@ def test_the_ledger_and_the_database_agree_when_others_compare_them(
     told: Ran, folder: Path, lines: list[dict[str, Any]]
 ) -> None:
     with closing(sqlite3.connect(folder / "durably-demo.db")) as connection:
-        mails = dict(connection.execute("SELECT id, unique_key FROM durably_mails").fetchall())
+        mails = dict(connection.execute("SELECT id, key FROM durably_mails").fetchall())
         states = connection.execute("SELECT state FROM durably_history WHERE name = 'durably.deliver'").fetchall()
         [(left,)] = connection.execute("SELECT count(*) FROM durably_tasks").fetchall()
     accepted = [line for line in lines if line["what"] == "accepted"]
@@ -149,7 +151,7 @@ def test_the_mails_are_in_the_language_of_the_order_and_come_in_transactions_of_
 
     assert took["Your order 101 is on its way"] == "Dear customer,\n\nyour order 101 left our house today.\n"
     assert "Guten Tag" in took["Ihre Bestellung 102 ist unterwegs"]
-    assert sum(subject.startswith("Ihre") for subject in took) == 9
+    assert sum(subject.startswith("Ihre") for subject in took) == 10
     assert any(line["what"] == "full" for line in lines)
 
 
@@ -275,7 +277,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     shown = durably("demo", "--help")
     assert shown.code == 0
     assert "durably demo mail" in shown.out
-    assert "two SMTP servers" in " ".join(shown.out.split())
+    assert "SMTP servers that say later, no, or nothing at all" in shown.out
     wrong = durably("demo", "mails")
     assert wrong.code == 2
     assert "mail" in wrong.err
@@ -445,137 +447,114 @@ def test_the_audit_finds_what_went_through_the_wrong_server(books: Books) -> Non
 # --- the servers ---
 
 
-class Client:
-    """Somebody who talks to a server, line by line."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def says(self, line: str) -> str:
-        """The last line of the answer; nothing if there is none."""
-        self._writer.write(f"{line}\r\n".encode())
-        return await self.hears()
-
-    async def hears(self) -> str:
-        while (line := (await self._reader.readline()).decode().strip())[3:4] == "-":
-            pass
-        return line
-
-    def leaves(self) -> None:
-        self._writer.close()
-
-
 class Desk:
-    """A server in this process, and its ledger."""
+    """The servers in a process of their own, and their ledger."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.ledger = Ledger(path)
-        self.whims = Whims()
+    def __init__(self, server: Server, ledger: Path, open_clients: ExitStack) -> None:
+        self._open = open_clients
+        self._ledger = ledger
+        self.server = server
 
-    async def greets(self, name: str = "main") -> Client:
-        """A client that has said who it is."""
-        server = await asyncio.start_server(
-            lambda reader, writer: Conversation(name, self.ledger, self.whims, reader, writer).hold(), "127.0.0.1", 0
-        )
-        client = Client(*await asyncio.open_connection(*server.sockets[0].getsockname()[:2]))
-        server.close()
-        assert await client.hears() == f"220 {name}.example"
-        assert await client.says("EHLO worker-77.shop.example") == "250 ENHANCEDSTATUSCODES"
-        return client
+    def client(self, name: str = "main") -> SMTP:
+        """Somebody who has said who it is."""
+        port = dict(zip(("main", "backup"), self.server.ports, strict=True))[name]
+        made = SMTP("127.0.0.1", port, "worker-77.shop.example", SAFETY)
+        self._open.callback(made.close)
+        made.ehlo()
+        return made
 
-    async def sends(self, client: Client, *recipients: str) -> list[str]:
+    def sends(self, client: SMTP, *recipients: str) -> list[int]:
         """What the server answers to each recipient, and to the mail."""
-        await client.says("MAIL FROM:<shop@shop.example>")
-        said = [await client.says(f"RCPT TO:<{one}>") for one in recipients]
-        if any(one.startswith("250") for one in said):
-            assert await client.says("DATA") == "354 go on"
-            said.append(await client.says("Message-ID: <m1@shop.example>\r\nSubject: Hello\r\n\r\nDear you\r\n."))
-        return [one[:3] for one in said]
+        client.mail("shop@shop.example")
+        said = [client.rcpt(one)[0] for one in recipients]
+        return [*said, client.data(MAIL)[0]] if 250 in said else said
+
+    def lines(self) -> list[Line]:
+        return read_as(Line, self._ledger) if self._ledger.exists() else []
 
     def written(self) -> list[tuple[str, str]]:
-        return [(line.what, line.to) for line in read_as(Line, self.path)] if self.path.exists() else []
+        return [(line.what, line.to) for line in self.lines()]
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path / "ledger")
-    yield made
-    made.ledger.close()
+    path = tmp_path / "ledger"
+    with ExitStack() as stack:
+        log = stack.enter_context((tmp_path / "log").open("wb"))
+        yield Desk(stack.enter_context(serving("durably.demo.mail.server", path, log)), path, stack)
 
 
-async def test_a_server_writes_down_what_it_takes(desk: Desk) -> None:
-    client = await desk.greets()
+def test_a_server_writes_down_what_it_takes(desk: Desk) -> None:
+    client = desk.client()
 
-    assert await desk.sends(client, "ann@home.example") == ["250", "250"]
-    [line] = read_as(Line, desk.path)
+    assert desk.sends(client, "ann@home.example") == [250, 250]
+    [line] = desk.lines()
     assert (line.what, line.to, line.mail, line.server, line.pid) == ("took", "ann@home.example", "m1", "main", 77)
     assert (line.subject, line.text) == ("Hello", "Dear you\n")
-    assert await client.says("QUIT") == "221 2.0.0 bye"
-    assert await client.says("NOOP") == ""
+    assert client.quit()[0] == 221
 
 
-async def test_a_server_takes_three_at_a_time_and_the_others_in_the_next_transaction(desk: Desk) -> None:
-    client = await desk.greets()
+def test_a_server_takes_three_at_a_time_and_the_others_in_the_next_transaction(desk: Desk) -> None:
+    client = desk.client()
 
-    assert await desk.sends(client, "a", "b", "c", "d") == ["250", "250", "250", "452", "250"]
-    assert await desk.sends(client, "d") == ["250", "250"]
+    assert desk.sends(client, "a", "b", "c", "d") == [250, 250, 250, 452, 250]
+    assert desk.sends(client, "d") == [250, 250]
     assert desk.written() == [("full", "d"), ("took", "a"), ("took", "b"), ("took", "c"), ("took", "d")]
 
 
-async def test_a_server_says_later_once_and_no_until_it_trusts_the_shop(desk: Desk) -> None:
-    client = await desk.greets()
+def test_a_server_says_later_once_and_no_until_it_trusts_the_shop(desk: Desk) -> None:
+    client = desk.client()
 
-    assert await desk.sends(client, GREY, NOBODY, STRICT) == ["450", "550", "550"]
-    desk.whims.obey("trust")
-    assert await desk.sends(client, GREY, NOBODY, STRICT) == ["250", "550", "250", "250"]
+    assert desk.sends(client, GREY, NOBODY, STRICT) == [450, 550, 550]
+    desk.server.tell("trust")
+    assert desk.sends(client, GREY, NOBODY, STRICT) == [250, 550, 250, 250]
 
 
-async def test_a_server_hangs_up_after_the_last_line_once_although_it_has_taken_it(desk: Desk) -> None:
-    client = await desk.greets()
+def test_a_server_hangs_up_after_the_last_line_once_although_it_has_taken_it(desk: Desk) -> None:
+    with pytest.raises(SMTPServerDisconnected):
+        desk.sends(desk.client(), FLAKY)
 
-    assert await desk.sends(client, FLAKY) == ["250", ""]
-    assert await desk.sends(await desk.greets(), FLAKY) == ["250", "250"]
+    assert desk.sends(desk.client(), FLAKY) == [250, 250]
     assert desk.written() == [("took", FLAKY), ("took", FLAKY)]
 
 
-async def test_a_server_keeps_one_sender_waiting_who_can_only_leave(desk: Desk) -> None:
-    client = await desk.greets()
-    sending = asyncio.create_task(desk.sends(client, SILENT))
-    while not desk.written():
-        await asyncio.sleep(0)
+def test_a_server_keeps_one_sender_waiting_who_can_only_leave(desk: Desk) -> None:
+    client = desk.client()
+    client.mail("shop@shop.example")
+    client.rcpt(SILENT)
+    client.docmd("DATA")
+    client.send(MAIL + b".\r\n")
+    wait_until(lambda: desk.written() or None)
+    client.close()
 
-    assert not sending.done()
-    client.leaves()
-    assert await sending == ["250", ""]
-    assert await desk.sends(await desk.greets(), SILENT) == ["250", "250"]
-
-
-async def test_only_the_first_server_can_be_locked_and_takes_nothing_then(desk: Desk) -> None:
-    desk.whims.obey("lock")
-    client = await desk.greets()
-
-    assert await client.says("MAIL FROM:<shop@shop.example>") == "530 5.7.0 this account is locked"
-    assert await client.says("RCPT TO:<ann@home.example>") == "503 5.5.1 not now"
-    assert await desk.sends(await desk.greets("backup"), "ann@home.example") == ["250", "250"]
-    desk.whims.obey("unlock")
-    assert await desk.sends(client, "ann@home.example") == ["250", "250"]
+    assert desk.sends(desk.client(), SILENT) == [250, 250]
+    assert desk.written() == [("took", SILENT), ("took", SILENT)]
 
 
-def test_a_server_in_a_process_of_its_own_listens_obeys_and_leaves(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log, serving("durably.demo.mail.server", tmp_path / "ledger", log) as server:
-        assert len(set(server.ports)) == 2
-        server.tell("lock")
-        process = server._process
+def test_only_the_first_server_can_be_locked_and_takes_nothing_then(desk: Desk) -> None:
+    client = desk.client()
+    desk.server.tell("lock")
 
-    assert process.returncode == 0
-    with (
-        pytest.raises(Silent, match="a server left with exit code 1 instead of listening"),
-        (tmp_path / "log").open("wb") as log,
-        serving("durably.demo.no_such_server", tmp_path / "ledger", log),
-    ):
-        pass
+    assert client.mail("shop@shop.example") == (530, b"5.7.0 this account is locked")
+    assert client.rcpt("ann@home.example") == (503, b"5.5.1 not now")
+    assert client.docmd("DATA") == (503, b"5.5.1 not now")
+    assert desk.sends(desk.client("backup"), "ann@home.example") == [250, 250]
+    desk.server.tell("unlock")
+    assert desk.sends(client, "ann@home.example") == [250, 250]
+
+
+def test_a_server_leaves_when_nobody_tells_it_anything_any_more(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        with serving("durably.demo.mail.server", tmp_path / "ledger", log) as server:
+            process = server._process
+        assert process.returncode == 0
+        assert (tmp_path / "log").read_bytes() == b""
+
+        with (
+            pytest.raises(Silent, match="a server left with exit code 1 instead of listening"),
+            serving("durably.demo.no_such_server", tmp_path / "ledger", log),
+        ):
+            pass
 
 
 def test_a_process_that_is_no_worker_is_never_killed() -> None:
@@ -583,12 +562,13 @@ def test_a_process_that_is_no_worker_is_never_killed() -> None:
         kill_the_sender([], os.getpid)
 
 
-def test_a_table_is_aligned_and_never_wider_than_the_screen() -> None:
+def test_a_table_is_aligned_and_never_wider_than_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "51")
     stream = io.StringIO()
 
     Screen(stream).table(("NAME", "TIMES", "SAID"), ("ann", 7, "x" * 100), ("barbara", 12, ""))
 
     first, second, third = stream.getvalue().splitlines()
     assert first == "    NAME     TIMES  SAID"
-    assert second == f"    ann          7  {'x' * 75}…"
+    assert second == f"    ann          7  {'x' * 29}…"
     assert third == "    barbara     12"

@@ -115,6 +115,16 @@ def test_a_password_that_is_wrong_pauses_the_transport_and_bounces_nobody(app: D
     assert server.taken == []
 
 
+def test_a_password_can_be_changed(app: Durably) -> None:
+    app.mail.add_transport("main", "smtp://shop@mail.example", password="old")
+    destinations = app.deliveries.destinations
+
+    assert destinations.rotate("main", "new") == "new"
+    assert destinations.secrets("main") == ("new",)
+    with pytest.raises(BadOption, match="secret: the channel 'smtp' cannot make one"):
+        destinations.rotate("main")
+
+
 def test_what_is_no_mail_is_refused_and_what_there_is_not_is_said(app: Durably) -> None:
     app.mail.add_transport("main", "smtp://mail.example")
     with pytest.raises(BadOption, match="to"):

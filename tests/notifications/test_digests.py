@@ -155,6 +155,7 @@ class TestQuietHours:
         assert [note.kind for note in timed.sms.notes] == ["fire"]
         found = app.notifications.get(sent)
         assert states(found) == {("night", "inbox"): "sent", ("night", "sms"): "pending"}
+        assert reasons(found)[1] == "quiet hours until 07:00 (Europe/Berlin)"
         timed.until(7)
         app.drain()
         assert [note.kind for note in timed.sms.notes] == ["fire", "paid"]

@@ -273,8 +273,10 @@ class TestRoutes:
         sent = app.notify("paid", "ann")
         app.tick()
         [route] = app.notifications.get(sent.id).routes
-        assert route.state == "pending"
-        app.notifications.channels["pigeon"] = Told()
+        assert (route.state, route.reason) == (
+            "pending",
+            "this worker has no channel 'pigeon': see notifications.channels",
+        )
 
     def test_channels_may_come_later(self, app: Durably) -> None:
         sms = Told()

@@ -20,10 +20,11 @@ NEEDS = {
     "notifications": ("notifications over HTTP and mail need", "http,smtp", ("aiohttp", "aiosmtplib", "jinja2")),
 }
 """What each of the other stories cannot be told without, and the extras that bring it."""
-ABOUT = (
-    "what to watch instead of tasks. deliveries: messages to peers, of whom one is dead and one refuses. mail: letters "
-    "through two SMTP servers that say later, no, or nothing. notifications: people in their inbox, by mail, push, SMS"
-)
+STORIES = """
+Besides tasks, there are other things to watch:
+  deliveries     messages to peers: one is dead, and one refuses
+  mail           letters through SMTP servers that say later, no, or nothing at all
+  notifications  what people are told in their inbox, by mail, push and SMS"""
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -35,7 +36,8 @@ def add(commands: Commands[Parser]) -> None:
         ["durably demo", "durably demo --keep /tmp/demo.db", *(f"durably demo {about}" for about in NEEDS)],
         demo,
     )
-    parser.add_argument("about", nargs="?", choices=[*NEEDS], help=ABOUT)
+    parser.description = f"{parser.description}\n{STORIES}"
+    parser.add_argument("about", nargs="?", choices=[*NEEDS], help="what to watch instead of tasks")
     parser.add_argument("--keep", metavar="PATH", default=DEMO, help=f"where to keep the database (./{DEMO})")
     short = "a tenth of the tasks, or a quarter of the messages to peers; the others are short as they are"
     parser.add_argument("--fast", action="store_true", help=short)

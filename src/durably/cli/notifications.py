@@ -159,7 +159,7 @@ def _routes(found: Sequence[tuple[NotificationInfo, RouteInfo]], *, kinds: bool)
             *((one.kind,) if kinds else ()),
             route.recipient,
             route.channel,
-            f"{route.state}, perhaps twice" if route.possible_duplicate else route.state,
+            f"{route.state}, maybe twice" if route.possible_duplicate else route.state,
             route.attempt,
             "" if route.next_attempt is None else relative(route.next_attempt),
             route.reason,

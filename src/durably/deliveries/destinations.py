@@ -219,7 +219,10 @@ class Destinations(Operator):
         return self._opened(await arun(self._store, self._found(name)))
 
     def rotate(self, name: str, secret: str | None = None, *, overlap: Duration = "24h") -> str:
-        """A new secret; the old one signs beside it for as long as `overlap` says, or until `retire`. The new one."""
+        """A new secret; the old one signs beside it for as long as `overlap` says, or until `retire`. The new one.
+
+        What is no webhook takes the secret that is given, such as a password, and uses it alone.
+        """
         return run(self._store, self._rotated(name, secret, overlap))
 
     async def arotate(self, name: str, secret: str | None = None, *, overlap: Duration = "24h") -> str:
@@ -355,11 +358,15 @@ class Destinations(Operator):
         return known
 
     def _rotated(self, name: str, secret: str | None, overlap: Duration) -> Plan[str]:
-        new = _checked(secret) if secret else new_secret()
+        found = yield from self._found(name)
+        signs = found.channel == "webhook"
+        if not signs and not secret:
+            raise BadOption(f"secret: the channel {found.channel!r} cannot make one: give the new secret of {name!r}")
+        new = _checked(secret) if signs and secret else secret or new_secret()
         until = self._engine.clock.now() + micros(seconds(overlap, "overlap"))
 
         def change(one: Destination) -> Destination:
-            kept = [Secret(old, until) for old in self._opened(one)[:1]]
+            kept = [Secret(old, until) for old in self._opened(one)[:1]] if signs else []
             sealed = self._vault.seal([Secret(new), *kept], self._namespace, name)
             return msgspec.structs.replace(one, secrets=sealed)
 

@@ -12,7 +12,6 @@ import msgspec
 from durably.deliveries.client import Client
 from durably.deliveries.guard import Guard
 
-HOST = "127.0.0.1"
 SENDER = "durably-demo/"
 """Who sends says so with its process id, so that a receiver can tell who is to be killed."""
 DIGITS = 5

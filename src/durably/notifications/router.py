@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -185,9 +185,9 @@ class Router:
     def _known(self, name: str, channel: str) -> tuple[Kind, NotificationChannel]:
         kind, way = self._kinds.get(name), self._channels.get(channel)
         if kind is None:
-            raise Snooze(UNKNOWN_HERE, f"this worker knows no notifications of the kind {name!r}")
+            _put_off(UNKNOWN_HERE, f"this worker knows no notifications of the kind {name!r}")
         if way is None:
-            raise Snooze(UNKNOWN_HERE, f"this worker has no channel {channel!r}: see notifications.channels")
+            _put_off(UNKNOWN_HERE, f"this worker has no channel {channel!r}: see notifications.channels")
         return kind, way
 
     async def _seen(self, kind: Kind, channel: str, notifications: list[str], recipient: str) -> list[str]:
@@ -197,8 +197,7 @@ class Router:
 
     async def _person(self, recipient: str) -> Person | None:
         if self.resolver is None:
-            reason = "nobody tells who the recipients are: see notifications.resolver"
-            raise Snooze(UNKNOWN_HERE, reason)
+            _put_off(UNKNOWN_HERE, "nobody tells who the recipients are: see notifications.resolver")
         found = self.resolver(recipient)
         person = await found if inspect.isawaitable(found) else found
         if person is not None and not isinstance(person, Person):
@@ -223,7 +222,7 @@ class Router:
         now = datetime.fromtimestamp(self._engine.clock.now() / 1_000_000, UTC)
         wait = quiet_for(person, now)
         if wait > 0:
-            raise Snooze(wait, f"quiet hours until {person.quiet[1] if person.quiet else ''} ({person.timezone})")
+            _put_off(wait, f"quiet hours until {person.quiet[1] if person.quiet else ''} ({person.timezone})")
         if kind.throttle is None or task.spent > 1 or task.crashes > 0:
             return True
         most, window = kind.throttle
@@ -285,6 +284,13 @@ class Router:
             attempt=task.attempt,
             possible_duplicate=doubtful,
         )
+
+
+def _put_off(seconds: float, reason: str) -> NoReturn:
+    """Not now; the reason is kept for people who look."""
+    task = current()
+    task.leave(Memory(remembered(task.details).possible_duplicate, reason))
+    raise Snooze(seconds, reason)
 
 
 def route_to(notification: str, namespace: str, recipient: str, channel: str) -> Route:

@@ -13,7 +13,8 @@ import msgspec
 from durably.deliveries.webhooks import verify
 from durably.demo.deliveries.lines import Line
 from durably.demo.ledger import Ledger
-from durably.demo.posts import HOST, Post, attend
+from durably.demo.posts import Post, attend
+from durably.demo.servers import HOST
 from durably.errors import BadSignature
 
 

@@ -12,6 +12,7 @@ from durably.demo.audit import PAGE, Check
 from durably.demo.mail.lines import Line
 
 ENDS = ("sent", "refused", "suppressed")
+"""How a recipient may stand when the story is over."""
 BOUNCE = "550 5.1."
 """How a reply begins that says that an address will never work."""
 
@@ -52,9 +53,7 @@ def audit(lines: list[Line], accounts: list[Account]) -> Iterator[Check]:
     taken = [line for line in lines if line.what == "took"]
     took = Counter(line.delivery for line in taken)
     stands = {one.delivery: one for one in accounts}
-    ends = {
-        state: {at for at, one in stands.items() if one.state == state} for state in ("sent", "refused", "suppressed")
-    }
+    ends = {state: {at for at, one in stands.items() if one.state == state} for state in ENDS}
     sent, others = ends["sent"], ends["refused"] | ends["suppressed"]
 
     mails = len({mail for mail, _ in accepted})

@@ -51,9 +51,10 @@ class Whims:
 
     def strikes(self, address: str, recipients: list[str]) -> bool:
         """Whether an address is among these for the first time."""
-        first = address in recipients and address in self._once
-        self._once -= {address} if first else set()
-        return first
+        if address not in recipients or address not in self._once:
+            return False
+        self._once.remove(address)
+        return True
 
 
 class Conversation:
@@ -112,7 +113,7 @@ class Conversation:
             return self._turned_away("refused", address, self._whims.refused[address])
         if len(known) == ROOM:
             return self._turned_away("full", address, FULL)
-        if address == GREY and self._whims.strikes(GREY, [address]):
+        if self._whims.strikes(GREY, [address]):
             return self._turned_away("later", address, LATER)
         known.append(address)
         return "250 2.1.5 fine"
@@ -141,7 +142,7 @@ class Conversation:
             server=self._name,
             pid=self._pid,
             subject=str(message["Subject"]),
-            text="" if body is None else str(body.get_content()),
+            text="" if body is None else str(body.get_content()).replace("\r\n", "\n"),
             bytes=blake2b(source, digest_size=8).hexdigest(),
         )
 

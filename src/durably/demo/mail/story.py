@@ -38,6 +38,7 @@ SERVING = "durably.demo.mail.app:app"
 SERVERS = "durably.demo.mail.server"
 MAIN, BACKUP = NAMES
 SCHEDULE = ("500ms", "1s", "2s", "4s")
+"""The usual one lasts two days."""
 
 
 def tell(place: Place) -> int:

@@ -59,7 +59,7 @@ def the_books(app: Durably, people: dict[str, Person]) -> Books:
     accounts = [account for info in reversed(found) for account in _accounts(app, info, people)]
     malformed = {info.id: info.problem for info in found if info.problem is not None}
     inboxes = {name: app.notifications.inbox.list(name, archived=True, limit=PAGE) for name in people}
-    seen = [(entry.notification, name, "inbox") for name, entries in inboxes.items() for entry in entries]
+    seen = [(entry.notification, name, INBOX) for name, entries in inboxes.items() for entry in entries]
     return Books(accounts, malformed, seen)
 
 
@@ -90,10 +90,12 @@ def audit(lines: list[Line], books: Books, unwilling: str, sleeper: str) -> Iter
     states = Counter(one.state for one in books.accounts)
     took = Counter((line.thing, line.to) for line in lines if line.what == "took")
 
+    by_push, gone, by_sms = reached(books.accounts)
+    expected = asked | {(*alarm, "sms") for alarm in gone}
     once = len(asked) == len(accepted) and len(routes) == len(books.accounts)
     counted = " + ".join(f"{states[state]} {state}" for state in ENDS if states[state])
     text = f"{len({line.notification for line in accepted})} notifications on {len(routes)} routes = {counted}"
-    held = bool(asked) and once and asked <= routes.keys() and states.keys() <= set(ENDS)
+    held = bool(asked) and once and routes.keys() == expected and states.keys() <= set(ENDS)
     yield Check(held, f"{text}: nothing is lost")
 
     sent = [one for one in books.accounts if one.state == "sent"]
@@ -124,7 +126,6 @@ def audit(lines: list[Line], books: Books, unwilling: str, sleeper: str) -> Iter
     yield Check(right and max(digests.values(), default=0) > 1, text)
 
     alarms = {line.route[:2] for line in accepted if line.kind == ALARM}
-    by_push, gone, by_sms = reached(books.accounts)
     refused = {line.note for line in lines if line.what == "gone"}
     confirmed = {one.thing for one in books.accounts if one.channel == "push" and one.state == "dead"}
     text = f"{len(alarms)} alarms: {len(by_push)} by push, and {len(by_sms)} by SMS where the device was certainly gone"
@@ -149,8 +150,8 @@ def disturbances(lines: list[Line], accounts: list[Account], unwilling: str, sle
     where = {one.to: one.address for one in accounts if one.channel == "mail"}
     took = [line for line in lines if line.what == "took"]
     comments = [line.text for line in lines if line.what == "accepted" and line.kind == COMMENT]
-    unwanted = [line for line in took if line.to == where[unwilling] and any(one in line.text for one in comments)]
-    return unwanted + [line for line in took if line.to == where[sleeper]]
+    unwanted = [line for line in took if line.to == where.get(unwilling) and any(one in line.text for one in comments)]
+    return unwanted + [line for line in took if line.to == where.get(sleeper)]
 
 
 def mails_with(lines: list[Line], text: str, address: str) -> list[str]:

@@ -85,9 +85,8 @@ class Story(Tale):
             f"its routes or not at all; {again} orders were told twice with the same key, and accepted once."
         )
         wrong = self._notify(PAID, ["ann"], {"order": "seven", "total": "7 EUR"})
-        self._screen.say(
-            f"One was malformed. That raises nothing in the shop, but it is kept, and tells why: {wrong.problem}"
-        )
+        self._screen.say("One was malformed. That raises nothing in the shop; it is kept, for somebody to look at it:")
+        self._run(f"notifications show {wrong.id}")
 
     def _prepare(self) -> None:
         """Templates, and what one of the people wants."""
@@ -155,9 +154,10 @@ class Story(Tale):
         )
         gone = sum(line.what == "gone" for line in self._lines())
         self._screen.say(
-            f"{len(accounts) - len(odd)} others were sent. The push service said {gone} times that {GONE} is not "
-            "registered any more. Only because that is certain, eve got an SMS instead; what might still arrive is "
-            f"never sent another way. {SLEEPER} was spared the mails about orders, but not the alarm."
+            f"{len(accounts) - len(odd)} others were sent; `durably notifications routes` lists them all. The push "
+            f"service said {gone} times that {GONE} is not registered any more. Only because that is certain, eve got "
+            f"an SMS instead; what might still arrive is never sent another way. {SLEEPER} was spared the mails about "
+            "orders, but not the alarm."
         )
 
     def _collect(self) -> None:
@@ -181,6 +181,8 @@ class Story(Tale):
             states, reasons = ({getattr(one, name) for one in routes} for name in ("state", "reason"))
             mails = {one.thing for one in routes if one.state == "sent"}
             rows.append((person, len(mails), ", ".join(sorted(states)), ", ".join(sorted(reasons))))
+        self._run(f"notifications inbox {READER}")
+        self._screen.say("What came of the comments by mail:")
         self._screen.table(("PERSON", "MAILS", "STATE", "REASON"), *rows)
         self._show_a_digest()
 
@@ -207,7 +209,8 @@ class Story(Tale):
         return audit.audit(self._lines(), the_books(app, PEOPLE), UNWILLING, SLEEPER)
 
     def commands(self) -> Iterable[str]:
-        return self._on_database("tasks list --queue notifications", "mail list", "mail templates", "doctor")
+        dead = "notifications routes --state dead"
+        return self._on_database("notifications list", dead, "notifications inbox ann", "mail list", "doctor")
 
     def _settled(self) -> bool:
         """Whether nothing is left to do before somebody's quiet hours are over."""
