@@ -96,3 +96,33 @@ def test_a_handler_that_lends_its_slot_lets_another_begin(app: Durably) -> None:
         return said
 
     assert asyncio.run(story()) == ["waits", "quick", "goes on", "quick"]
+
+
+def test_those_behind_are_held_back_no_longer_once_a_peer_has_answered(app: Durably) -> None:
+    app.deliveries.destinations.defaults(order="unordered", timeout="1h", concurrency=TRIAL + 1)
+    asked, answer = asyncio.Semaphore(0), asyncio.Event()
+
+    class Slow:
+        async def deliver(self, delivery: Delivery) -> Outcome:
+            asked.release()
+            await answer.wait()
+            return OK
+
+    app.deliveries.channels["post"] = Slow()
+
+    async def story() -> list[int]:
+        for _ in range(TRIAL + 4):
+            await app.deliveries.apublish("news", 1, addressed("a"), channel="post")
+        first = asyncio.create_task(app.atick())
+        for _ in range(TRIAL):
+            await asked.acquire()
+        await app.atick()
+        held = len(app.tasks.list(state="done"))
+        answer.set()
+        await first
+        await app.atick()
+        found = [held, len(app.tasks.list(state="done"))]
+        await app.aclose()
+        return found
+
+    assert asyncio.run(story()) == [0, TRIAL + 3]

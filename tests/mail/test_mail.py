@@ -97,6 +97,22 @@ def test_a_mail_whose_answer_never_came_is_sent_again_with_the_same_id_and_marke
     assert first == second
 
 
+def test_who_is_refused_after_an_attempt_without_an_answer_may_have_it_and_is_marked(app: Durably) -> None:
+    server = Script({"RCPT": ["250 fine", "550 5.7.1 no"], "dot": [CLOSE]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=ANN, subject="Hello", text="It is there.")
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story)
+    [info] = seen
+    assert (info.state, states(info)) == ("dead", {ANN: "refused"})
+    assert [one.possible_duplicate for one in info.recipients] == [True]
+    assert len(server.taken) == 1
+
+
 def test_a_password_that_is_wrong_pauses_the_transport_and_bounces_nobody(app: Durably) -> None:
     server = Script({"AUTH": ["535 5.7.8 wrong"]}, offers=["AUTH PLAIN"])
     seen: list[Any] = []
@@ -121,7 +137,7 @@ def test_a_password_can_be_changed(app: Durably) -> None:
 
     assert destinations.rotate("main", "new") == "new"
     assert destinations.secrets("main") == ("new",)
-    with pytest.raises(BadOption, match="secret: the channel 'smtp' cannot make one"):
+    with pytest.raises(BadOption, match="secret: 'main' has a password"):
         destinations.rotate("main")
 
 

@@ -221,7 +221,7 @@ class Destinations(Operator):
     def rotate(self, name: str, secret: str | None = None, *, overlap: Duration = "24h") -> str:
         """A new secret; the old one signs beside it for as long as `overlap` says, or until `retire`. The new one.
 
-        What is no webhook takes the secret that is given, such as a password, and uses it alone.
+        A password is replaced by the one that is given, and not used any more.
         """
         return run(self._store, self._rotated(name, secret, overlap))
 
@@ -359,9 +359,9 @@ class Destinations(Operator):
 
     def _rotated(self, name: str, secret: str | None, overlap: Duration) -> Plan[str]:
         found = yield from self._found(name)
-        signs = found.channel == "webhook"
+        signs = found.channel == "webhook" or all(one.startswith("whs") for one in self._opened(found))
         if not signs and not secret:
-            raise BadOption(f"secret: the channel {found.channel!r} cannot make one: give the new secret of {name!r}")
+            raise BadOption(f"secret: {name!r} has a password, and nobody can make another one: give the new one")
         new = _checked(secret) if signs and secret else secret or new_secret()
         until = self._engine.clock.now() + micros(seconds(overlap, "overlap"))
 

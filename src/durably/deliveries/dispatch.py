@@ -101,6 +101,8 @@ class Dispatcher:
         self._suspects = 0
         self._limits = Limits()
         self._peers = Acquaintances()
+        self._unproven: set[str] = set()
+        """Peers for whose first answer others were held back."""
 
     async def deliver(self, message: str, destination: str) -> Delivered:
         """One attempt."""
@@ -177,6 +179,7 @@ class Dispatcher:
         """Where it goes now: to its destination, or if that takes nothing at the moment, to its fallback."""
         self._channel(destination)
         if DRIVEN.get() is None and not self._peers.may_begin(destination.name, began):
+            self._unproven.add(destination.name)
             await self._hold_back(destination, PROVING, "the peer has not answered the first messages yet")
         try:
             return await self.register.admitted(destination, task.id, at)
@@ -226,7 +229,17 @@ class Dispatcher:
         finally:
             answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
             self._peers.end(destination.name, self._engine.clock.monotonic(), answered=answered)
+        if answered and destination.name in self._unproven:
+            self._unproven.discard(destination.name)
+            await self._let_on(destination)
         return outcome
+
+    async def _let_on(self, destination: Destination) -> None:
+        """The peer has answered: those that were held back for that may begin."""
+        try:
+            await self.register.release(destination)
+        except DurablyError as error:
+            log.warning("those that wait for %s do so a little longer: %s", destination.name, error)
 
     async def _settled(self, destination: Destination, outcome: Outcome, task: Context, now: int) -> Verdict:
         return await self.register.settled(destination, outcome, task.spent, now, self._chance.random())

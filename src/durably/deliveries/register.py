@@ -138,7 +138,7 @@ class Register:
         if after.condition.until > now:
             await self.hold(after, (after.condition.until - now) / SECOND)
         elif before.condition.until or before.condition.breaker != "closed":
-            await self._release(after)
+            await self.release(after)
         if before.condition.standing is not after.condition.standing:
             kind = TOLD[after.condition.standing]
             self._engine.events.emit(Event(kind, name=after.name, reason=after.condition.reason or None))
@@ -161,7 +161,8 @@ class Register:
         if destination.rules.order == "unordered" and destination.rules.fallback is None:
             await self._store.arun(hold_line(*_line(destination), micros(seconds)))
 
-    async def _release(self, destination: Destination) -> None:
+    async def release(self, destination: Destination) -> None:
+        """Let those go that need no order."""
         if destination.rules.order == "unordered":
             await self._store.arun(release_line(*_line(destination)))
 

@@ -46,7 +46,7 @@ class RecipientInfo(msgspec.Struct, frozen=True):
     said: str
     """What its server said last, or why nobody could be asked."""
     possible_duplicate: bool
-    """Whether it may have got the mail twice."""
+    """Whether it may have got the mail more often than its state says: an attempt ended without an answer."""
 
 
 class MailSummary(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ def recipient_infos(
 ) -> builtins.list[RecipientInfo]:
     """Every recipient, out of what the last attempt has kept."""
     return [
-        RecipientInfo(address, _state(found, mail), found.said, doubtful and found.state == "sent")
+        RecipientInfo(address, _state(found, mail), found.said, doubtful)
         for address, found in kept(addresses, before).items()
     ]
 

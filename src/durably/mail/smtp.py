@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Sequence
 
@@ -120,6 +121,9 @@ class Smtp:
             except Lost as error:
                 if error.stage not in (Stage.RESET, Stage.MAIL):
                     raise
+        if self._hostname is None:
+            # It may take a question to the DNS.
+            self._hostname = await asyncio.to_thread(socket.getfqdn)
         session = await Session.open(*place, self._believed(), self._hostname)
         return await self._over(session, place, letter, to, results)
 

@@ -6,6 +6,9 @@ from durably.core.limits import Allowance, Gate, allowance, refilled
 from durably.core.moment import SECOND
 from durably.stores.statement import Queries, Steps
 
+HELD = SECOND // 200
+"""How long a gate is left alone that somebody else holds: no longer than a commit takes."""
+
 
 class Gatekeeper:
     """The gates that this claim has locked, and how much of them is left."""
@@ -25,7 +28,7 @@ class Gatekeeper:
 
     def wait(self, name: str) -> int:
         """How long until it is worth asking this gate again."""
-        return max(self._locked[name][1].wait, 1000) if name in self._locked else SECOND // 20
+        return max(self._locked[name][1].wait, 1000) if name in self._locked else HELD
 
     def soonest(self) -> int | None:
         """When the first of the shut gates may open."""
