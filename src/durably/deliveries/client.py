@@ -40,6 +40,9 @@ IDLE = 10.0
 """Seconds for which a connection is kept for the next message."""
 REMEMBERED = 10
 """Seconds for which the addresses of a name are kept, after they were checked."""
+REMEMBERED_URLS = 10_000
+TELLING = "webhook-delivery"
+"""The one header that matters although a message was taken."""
 OURS = frozenset(
     {
         errno.ENETDOWN,
@@ -85,6 +88,7 @@ class Client:
         self._trust = trust
         self._limits = Limits()
         self._used: WeakSet[Any] = WeakSet()
+        self._urls: dict[Target, URL] = {}
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._sessions: PerLoop[dict[bool, ClientSession]] = PerLoop(lambda _: {})
 
@@ -146,9 +150,7 @@ class Client:
         limit = self._limits.limit(loop, seconds)
         read = bytearray()
         try:
-            response = await session.post(
-                URL(target.url, encoded=True), data=body, headers=headers, allow_redirects=False
-            )
+            response = await session.post(self._url(target), data=body, headers=headers, allow_redirects=False)
             await _read(response, read)
         except asyncio.CancelledError:
             if not limit.was_it():
@@ -164,6 +166,14 @@ class Client:
             if response is not None:
                 response.close() if not response.content.at_eof() else response.release()
         return Reply(response.status, _headers(response), bytes(read))
+
+    def _url(self, target: Target) -> URL:
+        known = self._urls.get(target)
+        if known is None:
+            if len(self._urls) >= REMEMBERED_URLS:
+                self._urls.clear()
+            known = self._urls[target] = URL(target.url, encoded=True)
+        return known
 
     def _session(self, loop: asyncio.AbstractEventLoop, fresh: bool) -> ClientSession:
         kept = self._sessions.of(loop)
@@ -224,6 +234,9 @@ def _verifying() -> ssl.SSLContext:
 
 
 def _headers(response: ClientResponse) -> tuple[tuple[str, str], ...]:
+    """What else the peer said; nothing, if it has taken the message and says no more about it."""
+    if 200 <= response.status < 300 and TELLING not in response.headers:
+        return ()
     return tuple((name.lower(), value) for name, value in response.headers.items())
 
 

@@ -86,9 +86,10 @@ class Register:
     async def admitted(self, destination: Destination, task: str, now: int, *, paced: bool = False) -> Destination:
         """The destination, once the rules let this delivery pass; else the task learns why it must wait."""
         for _ in range(ROUNDS):
-            match admit(destination.rules, destination.condition, task, now, paced=paced):
-                case Go(None):
-                    return destination
+            answer = admit(destination.rules, destination.condition, task, now, paced=paced)
+            if type(answer) is Go and answer.condition is None:
+                return destination
+            match answer:
                 case Go(condition) if condition is not None:
                     written = await self._written(destination, condition)
                     if written is not None:

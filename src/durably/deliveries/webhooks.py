@@ -160,9 +160,10 @@ def _decoded(secrets: str | Sequence[str], *kinds: str) -> list[tuple[str, bytes
     listed = [secrets] if isinstance(secrets, str) else list(secrets)
     if not listed:
         raise BadOption("webhook secret: there is none; `new_secret()` makes one")
-    if not all(isinstance(secret, str) for secret in listed):
-        raise BadOption("webhook secret: it must be text")
-    return [_parsed(secret, kinds) for secret in listed]
+    try:
+        return [_parsed(secret, kinds) for secret in listed]
+    except (TypeError, AttributeError):
+        raise BadOption("webhook secret: it must be text") from None
 
 
 @lru_cache(REMEMBERED)
