@@ -1,4 +1,4 @@
-"""Small parts of the worker by themselves: deadlines, sessions, the failure tracker."""
+"""Small parts by themselves: deadlines, sessions, the failure tracker, batches of drafts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import weakref
 
 from durably import BadOption
+from durably.client.bulk import BATCH, BYTES, SLICE, batches
+from durably.core.task import Draft
 from durably.worker.deadlines import Deadlines
 from durably.worker.scanners import ROUNDS, STRIKES, Failures, one_by_one
 from durably.worker.session import Session
@@ -114,3 +116,12 @@ def test_one_bad_row_stops_nobody_else() -> None:
 
     assert asyncio.run(one_by_one(["a", "bad", "b"], failures, whole)) == 2
     assert done == ["a", "b"]
+
+
+def test_a_batch_of_drafts_ends_with_their_number_or_with_their_bytes() -> None:
+    small = [Draft(str(number), "noop", "default", b"{}") for number in range(BATCH + 1)]
+    large = [Draft(str(number), "noop", "default", bytes(BYTES)) for number in range(SLICE + 1)]
+
+    assert [len(batch) for batch in batches(small)] == [BATCH, 1]
+    assert [len(batch) for batch in batches(large)] == [SLICE, 1]
+    assert [draft for batch in batches(small) for draft in batch] == small

@@ -14,7 +14,9 @@ from durably.client.intake import Answers
 from durably.core.task import Draft
 from durably.errors import Conflict
 
-BATCH = 1000
+BATCH = 4000
+BYTES = 1 << 22
+"""A batch ends with so many drafts, or when their payloads have so many bytes."""
 SLICE = 100
 """So many drafts are made before whoever writes the ones before is let in again."""
 UNDER_WAY = 2
@@ -49,17 +51,26 @@ class Tally:
         return Bulk(self._accepted - self._existing, self._existing)
 
 
+def _filling(batch: list[Draft], source: Iterator[Draft]) -> Iterator[None]:
+    """Fill a batch, a few drafts at a time."""
+    size = 0
+    while len(batch) < BATCH and size < BYTES and (part := list(islice(source, SLICE))):
+        batch += part
+        size += sum([len(draft.payload) for draft in part])
+        yield
+
+
 def batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+    """All of them, batch by batch."""
     source = iter(drafts)
-    while batch := list(islice(source, BATCH)):
+    while batch := _made(source):
         yield batch
 
 
 def _made(source: Iterator[Draft]) -> list[Draft]:
     """The next batch."""
     batch: list[Draft] = []
-    while len(batch) < BATCH and (part := list(islice(source, SLICE))):
-        batch += part
+    for _ in _filling(batch, source):
         time.sleep(0)
     return batch
 
@@ -67,8 +78,7 @@ def _made(source: Iterator[Draft]) -> list[Draft]:
 async def _amade(source: Iterator[Draft]) -> list[Draft]:
     """The asynchronous twin."""
     batch: list[Draft] = []
-    while len(batch) < BATCH and (part := list(islice(source, SLICE))):
-        batch += part
+    for _ in _filling(batch, source):
         await asyncio.sleep(0)
     return batch
 

@@ -99,6 +99,7 @@ class Signature:
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
         self._name = name
+        self._what = f"the arguments of task {name!r}"
         self._signature = inspect.signature(function)
         self._positional = [
             parameter.name
@@ -148,7 +149,7 @@ class Signature:
                 bound.update(kwargs)
         else:
             bound = self._complain(args, kwargs)
-        data = encode(bound, f"the arguments of task {self._name!r}")
+        data = encode(bound, self._what)
         try:
             self._decode(data)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:

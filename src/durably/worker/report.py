@@ -27,6 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 Decide = Callable[[Task], Change]
 Lane = Literal["all", "keyed"]
+Key = tuple[str, str | None]
 Commit = Callable[[Sequence[Change]], Awaitable[list[Verdict]]]
 
 
@@ -81,6 +82,7 @@ class Reporter:
         self._running = running
         self._waiting: list[Report] = []
         self._settling: dict[Lane, list[Report]] = {}
+        self._taken: dict[Lane, set[Key]] = {"all": set(), "keyed": set()}
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
         self._closing = False
         self.freeing: set[str] = set()
@@ -122,8 +124,10 @@ class Reporter:
                 await self._arrived[lane].wait()
                 await self._let_gather()
             self._settling[lane] = batch
+            self._taken[lane] = {_key(report) for report in batch if report.task.key is not None}
             await self._settle(batch)
             self._settling[lane] = []
+            self._taken[lane].clear()
             self.freeing.difference_update([report.task.id for report in batch])
             self._settled()
 
@@ -137,20 +141,14 @@ class Reporter:
 
         Two commits about one key would only wait for each other.
         """
-        elsewhere = {
-            (report.task.queue, report.task.key)
-            for other, batch in self._settling.items()
-            for report in batch
-            if other != lane and report.task.key is not None
-        }
+        elsewhere = self._taken["keyed" if lane == "all" else "all"]
         if lane == "all" and not elsewhere:
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
             return batch
         batch = []
         rest: list[Report] = []
         for report in self._waiting:
-            key = (report.task.queue, report.task.key)
-            fits = key not in elsewhere and (lane == "all" or report.task.key is not None)
+            fits = _key(report) not in elsewhere and (lane == "all" or report.task.key is not None)
             (batch if fits and len(batch) < BATCH else rest).append(report)
         self._waiting = rest
         return batch
@@ -236,6 +234,10 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
+
+
+def _key(report: Report) -> Key:
+    return report.task.queue, report.task.key
 
 
 def landed(change: Change, current: Task) -> bool:

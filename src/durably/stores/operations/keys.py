@@ -107,12 +107,13 @@ _BESIDE = 4
 _STATE, _SESSION, _TOKEN, _ATTEMPT, _SPENT, _STARTED_AT = map(
     Task.__struct_fields__.index, ("state", "session", "token", "attempt", "spent", "started_at")
 )
+_LEASED = State.LEASED.value
 
 
 def _leased(row: tuple[Any, ...], session: str, now: int) -> Task:
     """The attempt counts from now."""
     columns = [*row[_BESIDE:]]
-    columns[_STATE] = State.LEASED.value
+    columns[_STATE] = _LEASED
     columns[_SESSION] = session
     columns[_TOKEN] = row[2]
     columns[_ATTEMPT] += 1
