@@ -105,6 +105,10 @@ class Permanent(Instruction):
     """Trying again cannot help: make it a dead letter at once, with this reason."""
 
 
+class GivenUp(Permanent):
+    """It was tried for long enough: make it a dead letter, with this reason and nothing before it."""
+
+
 class RetryAfter(Instruction):
     """The attempt failed; do not try again before `delay` has passed (the policy may wait longer)."""
 

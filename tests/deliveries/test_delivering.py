@@ -153,7 +153,7 @@ def test_what_keeps_failing_is_a_dead_letter_and_the_next_goes_on(
     assert states(deliveries, first.id) == {"a": "dead"}
     assert states(deliveries, second.id) == {"a": "done"}
     [letter] = app.dead.list(queue="deliveries")
-    assert letter.reason == "permanent: attempts exhausted (6): 500 Internal Server Error"
+    assert letter.reason == "attempts exhausted (6): 500 Internal Server Error"
 
 
 def test_a_replayed_dead_letter_begins_a_new_cycle_with_the_same_message(
@@ -269,7 +269,7 @@ def test_a_channel_that_answers_nonsense_is_a_failed_attempt(
     app.drain()
 
     [letter] = app.dead.list(queue="deliveries")
-    assert (letter.reason or "").startswith(f"permanent: attempts exhausted (1): unknown: {reason}")
+    assert (letter.reason or "").startswith(f"attempts exhausted (1): unknown: {reason}")
     assert [one.possible_duplicate for one in deliveries.report(post.seen[0].message.id)] == [True]
 
 

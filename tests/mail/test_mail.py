@@ -137,8 +137,23 @@ def test_a_password_can_be_changed(app: Durably) -> None:
 
     assert destinations.rotate("main", "new") == "new"
     assert destinations.secrets("main") == ("new",)
-    with pytest.raises(BadOption, match="secret: 'main' has a password"):
+    with pytest.raises(BadOption, match="secret: 'main' needs a password"):
         destinations.rotate("main")
+
+
+def test_a_password_can_be_given_later(app: Durably) -> None:
+    app.mail.add_transport("main", "smtp://shop@mail.example")
+    destinations = app.deliveries.destinations
+
+    with pytest.raises(BadOption, match="secret: 'main' needs a password"):
+        destinations.rotate("main")
+    assert destinations.rotate("main", "s3cret") == "s3cret"
+    assert destinations.secrets("main") == ("s3cret",)
+
+
+def test_a_transport_that_is_away_for_weeks_is_not_gone(app: Durably) -> None:
+    assert app.mail.add_transport("main", "smtp://mail.example").rules.gone_after is None
+    assert app.mail.add_transport("other", "smtp://mail.example", gone_after=3).rules.gone_after == 3
 
 
 def test_what_is_no_mail_is_refused_and_what_there_is_not_is_said(app: Durably) -> None:

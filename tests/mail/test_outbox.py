@@ -136,7 +136,7 @@ def test_a_dead_letter_is_sent_again_to_those_who_did_not_get_it(app: Durably) -
         mail = (await app.mail.asend(to=[ANN, BOB], subject="Hello", text="x")).id
         await app.adrain()
         seen.append(await app.mail.aresend(mail))
-        with pytest.raises(BadOption, match="is waiting: only a dead letter can be sent again"):
+        with pytest.raises(BadOption, match="is waiting: only what has come to its end can be sent again"):
             await app.mail.aresend(mail)
         await app.adrain()
         seen.append(await app.mail.aget(mail))
@@ -144,9 +144,36 @@ def test_a_dead_letter_is_sent_again_to_those_who_did_not_get_it(app: Durably) -
     play(app, story, main=server)
     assert [info.state for info in seen] == ["waiting", "sent"]
     assert taken(server) == [[ANN], [BOB]]
+    with pytest.raises(BadOption, match="was sent to everybody: there is nobody to send it to again"):
+        app.mail.resend(seen[0].id)
 
 
 class TestSuppression:
+    def test_who_was_left_out_gets_the_mail_once_he_is_off_the_list(self, app: Durably) -> None:
+        server = Script({})
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            await app.mail.suppressions.aadd(BOB, "complaint")
+            both = (await app.mail.asend(to=[ANN, BOB], subject="Hello", text="x")).id
+            alone = (await app.mail.asend(to=BOB, subject="Hello", text="x")).id
+            await app.adrain()
+            for mail in (both, alone):
+                with pytest.raises(BadOption, match=f"would reach nobody: {BOB} is suppressed .* take it off the list"):
+                    await app.mail.aresend(mail)
+                seen.append(await app.mail.aget(mail))
+            await app.mail.suppressions.aremove(BOB)
+            for mail in (both, alone):
+                await app.mail.aresend(mail)
+            await app.adrain()
+            for mail in (both, alone):
+                seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=server)
+        assert [info.state for info in seen] == ["sent", "cancelled", "sent", "sent"]
+        assert {one.state for info in seen[2:] for one in info.recipients} == {"sent"}
+        assert sorted(taken(server)) == [[ANN], [BOB], [BOB]]
+
     def test_who_bounced_for_good_gets_no_more_mail(self, app: Durably) -> None:
         server = Script({"RCPT": ["550 5.1.1 nobody here"]})
         seen: list[MailInfo] = []
@@ -253,6 +280,20 @@ class TestFallback:
 
         play(app, story, main=main, backup=backup)
         assert (seen, taken(main), taken(backup)) == (["disabled"], [], [[ANN], [ANN]])
+
+    def test_what_is_left_when_a_transport_is_gone_for_good_goes_out_through_another(self, app: Durably) -> None:
+        main, backup = Script(), Script()
+
+        async def story() -> None:
+            gone = await app.deliveries.destinations.aset("main", address="smtp://127.0.0.1:1?tls=none", gone_after=1)
+            assert gone.rules.gone_after == 1
+            for _ in range(2):
+                await app.mail.asend(to=ANN, subject="Hello", text="x")
+                await app.adrain()
+            assert (await app.deliveries.destinations.aget("main")).standing == "gone"
+
+        play(app, story, main=main, backup=backup)
+        assert (taken(main), taken(backup)) == ([], [[ANN], [ANN]])
 
     def test_what_the_first_may_have_taken_does_not_go_to_the_other(self, app: Durably) -> None:
         main, backup = Script({"dot": [CLOSE]}), Script()

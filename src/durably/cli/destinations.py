@@ -145,10 +145,16 @@ def _rules(parser: Parser, *, new: bool) -> None:
         metavar="NAME",
         type=_or_none,
     )
+    about = "it is gone when nobody has answered on so many different days; or never"
+    option("gone-after", "7", about, metavar="DAYS", type=_or_never)
 
 
 def _or_none(given: str) -> str | None:
     return None if given == "none" else given
+
+
+def _or_never(given: str) -> int | None:
+    return None if given == "never" else int(given)
 
 
 def _waits(given: str) -> list[str]:

@@ -77,7 +77,7 @@ def _declare_mails(own: Commands[Parser]) -> None:
     parser.add_argument("--source", action="store_true", help="what is sent instead, with all its headers")
     on_store(parser, show)
 
-    summary = "send dead mails again, to those of their recipients who did not get them"
+    summary = "send mails again, to those of their recipients who did not get them"
     parser = command(own, "resend", summary, ["durably mail resend 0190a5d1", "durably mail resend order-7 order-8"])
     parser.add_argument("mails", metavar="MAIL", nargs="+", help="ids, their beginnings, or keys")
     on_store(parser, resend)
@@ -243,8 +243,10 @@ def resend(app: Durably, options: argparse.Namespace) -> int:
     """`durably mail resend`."""
     found = {one.id: one for one in (_found(app, given) for given in options.mails)}
     for one in found.values():
-        if one.state != "dead":
-            raise NotAllowed(f"the mail {one.id} is {one.state}: only a dead one can be sent again; nothing was")
+        if one.state in ("waiting", "forgotten"):
+            raise NotAllowed(f"the mail {one.id} is {one.state}: only what has come to its end can be sent again")
+        if all(recipient.state == "sent" for recipient in one.recipients):
+            raise NotAllowed(f"the mail {one.id} was sent to everybody: there is nobody to send it to again")
     resent = [app.mail.resend(mail) for mail in found]
     lines = [f"Mail {one.id} is sent again: {_left(one)} did not get it." for one in found.values()]
     answer(options, resent, "\n".join(lines))

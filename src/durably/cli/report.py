@@ -106,6 +106,7 @@ def _facts(peer: DestinationInfo, secrets: Sequence[str]) -> Iterator[tuple[str,
     yield "expires", _spoken(rules.expires)
     yield "breaker", f"after {counted(rules.breaker, 'failure')} in a row"
     yield "cooldown", f"{_spoken(rules.cooldown)} at first"
+    yield "gone", "never" if rules.gone_after is None else f"after {counted(rules.gone_after, 'day')} without an answer"
     if rules.fallback is not None:
         yield "fallback", printable(rules.fallback)
     if peer.condition.learned is not None:

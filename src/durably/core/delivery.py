@@ -18,7 +18,7 @@ DAY = 86_400 * SECOND
 LONGEST_WAIT = 86_400.0
 """However long a peer wants to be left alone, it is asked again after a day."""
 GONE_AFTER = 7
-"""A peer that could not be reached on so many different days is gone."""
+"""A peer that could not be reached on so many different days is gone, unless its rules say otherwise."""
 SUSPENDED_FOR = 1800.0
 """Seconds between two probes of a peer that could not be reached for the whole of a schedule."""
 LEAST_THROTTLE = 30.0
@@ -111,6 +111,8 @@ class Rules(msgspec.Struct, frozen=True, omit_defaults=True):
     """The share by which waits are stretched, by chance."""
     fallback: str | None = None
     """The destination that gets what this one cannot take at the moment."""
+    gone_after: int | None = GONE_AFTER
+    """The peer is gone when nobody has answered on so many different days; None if it never is."""
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -201,6 +203,8 @@ class Dead(msgspec.Struct, frozen=True):
     """It is a dead letter."""
 
     reason: str
+    certain: bool = False
+    """Whether trying again is known to be useless, or it was tried for long enough."""
 
 
 class Dropped(msgspec.Struct, frozen=True):
@@ -256,7 +260,7 @@ def settle(
             wait = max(_wait(rules, spent, chance, outcome.retry_after), LEAST_THROTTLE)
             return Again(wait, outcome.reason, charged=False), throttled
         case Kind.PERMANENT:
-            return Dead(f"permanent: {outcome.reason}"), after
+            return Dead(outcome.reason, certain=True), after
         case Kind.GONE if outcome.disables:
             return Again(LOOK_AGAIN, outcome.reason, charged=False), after
         case Kind.GONE:
@@ -277,8 +281,8 @@ def _failed(
     rules: Rules, condition: Condition, outcome: Outcome, spent: int, now: int, chance: float
 ) -> tuple[Verdict, Condition]:
     """The schedule goes on, unless it is used up. Who could not be reached is suspended instead of given up."""
-    if len(condition.unreachable) >= GONE_AFTER:
-        reason = f"not reached on {GONE_AFTER} different days; the last time: {outcome.reason}"
+    if rules.gone_after is not None and len(condition.unreachable) >= rules.gone_after:
+        reason = f"not reached on {rules.gone_after} different days; the last time: {outcome.reason}"
         return Dead(f"gone: {reason}"), _stands(condition, Standing.GONE, reason, condition.until)
     told = f"unknown: {outcome.reason}" if outcome.kind is Kind.UNKNOWN else outcome.reason
     wait = _wait(rules, spent, chance, outcome.retry_after)
@@ -307,11 +311,17 @@ def _shown(rules: Rules, condition: Condition, outcome: Outcome, now: int) -> Co
         standing,
         reason,
         until,
-        unreachable=tuple(sorted({*condition.unreachable, now // DAY})) if outcome.unreachable else (),
+        unreachable=_days(rules, condition, now) if outcome.unreachable else (),
         learned=condition.learned if outcome.learned is None else outcome.learned,
         sent_at=condition.sent_at,
     )
     return _tripped(rules, condition, shown, outcome, now) if outcome.breaks else shown
+
+
+def _days(rules: Rules, condition: Condition, now: int) -> tuple[int, ...]:
+    """The days without an answer: no more of them than anybody will count."""
+    most = GONE_AFTER if rules.gone_after is None else rules.gone_after
+    return tuple(sorted({*condition.unreachable, now // DAY})[-most:])
 
 
 def _tripped(rules: Rules, before: Condition, shown: Condition, outcome: Outcome, now: int) -> Condition:

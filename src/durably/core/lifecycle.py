@@ -52,7 +52,7 @@ def fail(task: Task, failure: Failure, retry: Retry, jitter: float, *, ran: int 
     if task.cancel is not None:
         return _ended(task, State.CANCELLED, task.cancel, attempt)
     if failure.permanent:
-        return _given_up(task, f"permanent: {_brief(failure)}", attempt)
+        return _given_up(task, f"{'permanent: ' if failure.certain else ''}{_brief(failure)}", attempt)
     if task.once:
         return _given_up(task, f"at most once: {_brief(failure)}", attempt)
     if task.spent >= retry.attempts:

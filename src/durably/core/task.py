@@ -156,9 +156,13 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     trace: str = ""
     permanent: bool = False
     retry_after: float = 0.0
+    certain: bool = True
+    """Of a permanent one: whether trying again is known to be useless, or nobody wants to any more."""
 
     @classmethod
-    def of(cls, error: BaseException, *, permanent: bool = False, retry_after: float = 0.0) -> Failure:
+    def of(
+        cls, error: BaseException, *, permanent: bool = False, retry_after: float = 0.0, certain: bool = True
+    ) -> Failure:
         """The failure that an exception stands for. It never raises, whatever the exception does."""
         kind = type(error).__qualname__
         module = type(error).__module__
@@ -171,7 +175,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
             trace = "".join(traceback.format_exception(error))
         except Exception:
             trace = ""
-        return cls(clean(full, 200), clean(message, 2_000), clean(trace, 20_000), permanent, retry_after)
+        return cls(clean(full, 200), clean(message, 2_000), clean(trace, 20_000), permanent, retry_after, certain)
 
 
 def clean(text: str, limit: int) -> str:

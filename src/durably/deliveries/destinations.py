@@ -359,9 +359,10 @@ class Destinations(Operator):
 
     def _rotated(self, name: str, secret: str | None, overlap: Duration) -> Plan[str]:
         found = yield from self._found(name)
-        signs = found.channel == "webhook" or all(one.startswith("whs") for one in self._opened(found))
+        known = self._opened(found)
+        signs = found.channel == "webhook" or (known != () and all(one.startswith("whs") for one in known))
         if not signs and not secret:
-            raise BadOption(f"secret: {name!r} has a password, and nobody can make another one: give the new one")
+            raise BadOption(f"secret: {name!r} needs a password, which nobody can make up: give it")
         new = _checked(secret) if signs and secret else secret or new_secret()
         until = self._engine.clock.now() + micros(seconds(overlap, "overlap"))
 

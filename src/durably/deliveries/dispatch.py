@@ -20,9 +20,9 @@ from durably.core.task import clean
 from durably.deliveries.acquaintance import Acquaintances
 from durably.deliveries.channel import Channel, Delivery
 from durably.deliveries.limits import Limits
-from durably.deliveries.register import STORE_AWAY, Register
+from durably.deliveries.register import STORE_AWAY, Register, given_up
 from durably.deliveries.vault import Vault
-from durably.errors import Discard, DurablyError, Instruction, Permanent, RetryAfter, Snooze
+from durably.errors import Discard, DurablyError, GivenUp, Instruction, Permanent, RetryAfter, Snooze
 from durably.stores.operations.read import attempts
 from durably.worker.context import Context, current
 
@@ -162,9 +162,9 @@ class Dispatcher:
             case Again(seconds, reason, True) if not forced:
                 task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(RetryAfter(seconds, reason))
-            case Dead(reason) if not (forced and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
+            case Dead() if not (forced and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
                 task.leave(Memory(doubtful_now, kept=kept))
-                raise _told(Permanent(reason.removeprefix("permanent: ")))
+                raise _told(given_up(verdict))
             case Dropped(reason):
                 task.leave(Memory(doubtful_now, kept=kept))
                 raise _told(Discard(reason))
@@ -183,7 +183,7 @@ class Dispatcher:
             await self._hold_back(destination, PROVING, "the peer has not answered the first messages yet")
         try:
             return await self.register.admitted(destination, task.id, at)
-        except Snooze:
+        except (Snooze, GivenUp):
             other = await self._fallback(loop, destination, task, at)
             if other is None:
                 raise

@@ -29,6 +29,7 @@ class RuleOptions(TypedDict, total=False):
     cooldown: Duration
     jitter: float
     fallback: str | None
+    gone_after: int | None
 
 
 def rules_with(base: Rules, options: RuleOptions) -> Rules:
@@ -49,7 +50,9 @@ def rules_with(base: Rules, options: RuleOptions) -> Rules:
                 changes[option] = seconds(value, option)  # type: ignore[arg-type]
                 if changes[option] <= 0:
                     raise BadOption(f"{option}: {brief(value)} must be longer than nothing")
-            case "concurrency" | "breaker":
+            case "gone_after" if value is None:
+                changes[option] = None
+            case "concurrency" | "breaker" | "gone_after":
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                     raise BadOption(f"{option}: {brief(value)} must be a whole number from 1")
                 changes[option] = value

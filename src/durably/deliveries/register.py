@@ -32,7 +32,7 @@ from durably.core.task import full_queue
 from durably.deliveries.lessons import Lesson, Lessons, learned
 from durably.deliveries.loader import Loaded, Loader
 from durably.deliveries.writer import Writer
-from durably.errors import DurablyError, Permanent, Snooze
+from durably.errors import DurablyError, GivenUp, Permanent, Snooze
 from durably.observe.events import Event
 from durably.observe.events import Kind as EventKind
 from durably.stores.operations.deliver import change_and_tell, hold_line, release_line
@@ -101,8 +101,8 @@ class Register:
                 case Wait(seconds, reason):
                     await self.hold(destination, seconds)
                     raise Snooze(seconds, reason)
-                case Dead(reason):
-                    raise Permanent(reason)
+                case Dead():
+                    raise given_up(answer)
         raise Snooze(STORE_AWAY, f"the destination {destination.name!r} changes all the time")
 
     async def settled(self, destination: Destination, outcome: Outcome, spent: int, now: int, chance: float) -> Verdict:
@@ -166,6 +166,11 @@ class Register:
         """Let those go that need no order."""
         if destination.rules.order == "unordered":
             await self._store.arun(release_line(*_line(destination)))
+
+
+def given_up(dead: Dead) -> Permanent:
+    """What a delivery raises that becomes a dead letter."""
+    return Permanent(dead.reason) if dead.certain else GivenUp(dead.reason)
 
 
 def _line(destination: Destination) -> tuple[str, str]:

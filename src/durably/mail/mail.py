@@ -15,10 +15,13 @@ from durably.client.definition import Definition
 from durably.client.engine import Engine
 from durably.client.plan import Plan, arun, run
 from durably.core.brief import brief
+from durably.core.codec import encode
 from durably.core.delivery import Message
 from durably.core.moment import as_datetime
+from durably.core.task import State
 from durably.deliveries.deliveries import Deliveries, Tries, delivery_info
 from durably.deliveries.destinations import DestinationInfo
+from durably.deliveries.dispatch import Memory
 from durably.deliveries.options import RuleOptions
 from durably.errors import BadOption, MissingPackage, UnknownTask
 from durably.mail.compose import MailOptions, Post, compose
@@ -31,7 +34,7 @@ from durably.mail.sifted import Sifted
 from durably.mail.suppressions import Suppressions
 from durably.mail.templates import Rendered
 from durably.observe.events import Event
-from durably.stores.operations.control import replay
+from durably.stores.operations.control import revive
 from durably.stores.operations.deliver import Sent, deliveries_of, is_id, message_of
 from durably.stores.operations.mail import Accepted, Listed, Row, accept_mail, find_mail, list_mails
 from durably.stores.operations.read import get
@@ -45,8 +48,10 @@ PATIENCE: RuleOptions = {
     "jitter": 0.25,
     "timeout": 60.0,
     "concurrency": 100,
+    "gone_after": None,
 }
-"""After 5 seconds, then twice as long each time, up to an hour, for two days. The connections are fewer than the mails
+"""After 5 seconds, then twice as long each time, up to an hour, for two days. A server of ours that is away for long is
+no reason to give up what it should send. The connections are fewer than the mails
 that are under way: while some are sent, others are taken from the store, or reported to it."""
 SCHEMES = {"smtp": "smtp", "smtps": "smtp", "console": "console", "file": "file"}
 """The channel that each kind of address needs."""
@@ -182,7 +187,7 @@ class Mail:
         return (await arun(self._store, self._read(mail)))[2].source
 
     def resend(self, mail: str) -> MailInfo:
-        """Try a dead letter again, for those of its recipients who did not get it."""
+        """Try a mail again that has come to its end, for those of its recipients who did not get it."""
         return run(self._store, self._resent(mail))
 
     async def aresend(self, mail: str) -> MailInfo:
@@ -235,11 +240,28 @@ class Mail:
 
     def _resent(self, mail: str) -> Plan[MailInfo]:
         found = yield from self._found(mail)
-        replayed: builtins.list[str] = (yield replay([found.task])) if found.state == "dead" else []
-        if not replayed:
-            raise BadOption(f"the mail {mail!r} is {found.state}: only a dead letter can be sent again")
+        if found.state in ("waiting", "forgotten"):
+            raise BadOption(f"the mail {mail!r} is {found.state}: only what has come to its end can be sent again")
+        missing = [one.address for one in found.recipients if one.state != "sent"]
+        if not missing:
+            raise BadOption(f"the mail {mail!r} was sent to everybody: there is nobody to send it to again")
+        against = yield from self.suppressions.asking(missing, found.about.category)
+        if len(against) == len(missing):
+            first, why = next(iter(against.items()))
+            raise BadOption(f"the mail {mail!r} would reach nobody: {first} is {why}: take it off the list first")
+        revived: bool = yield revive(found.task, self._remembered(found))
+        if not revived:
+            raise BadOption(f"the mail {mail!r} has changed meanwhile: look at it again")
         self._engine.events.emit(Event("replayed", found.task))
         return (yield from self._found(found.id))
+
+    def _remembered(self, mail: MailInfo) -> bytes | None:
+        """What a new cycle must know of one that ended well: who has the mail. Of others it is still there."""
+        if mail.info is None or mail.info.state != State.DONE:
+            return None
+        result = mail.info.result
+        memory = Memory(bool(result.get("possible_duplicate")), kept=result.get("kept"))
+        return self._engine.payload(mail.info.name, encode(memory, "what is kept of a mail"))
 
     def _listing(self, state: str | None, before: str | None, limit: int) -> Operation[builtins.list[Listed]]:
         if state is not None and state not in STATES:

@@ -13,6 +13,7 @@ import msgspec
 from durably.client.engine import Engine
 from durably.client.gather import Gather
 from durably.client.perloop import PerLoop
+from durably.client.plan import Plan
 from durably.core.brief import brief
 from durably.core.moment import as_datetime
 from durably.core.options import text
@@ -81,8 +82,13 @@ class Suppressions:
         """Those of these addresses that must not get mail of a category, and why."""
         folded = {one: _folded(one) for one in addresses}
         found = await self._lookups.of(asyncio.get_running_loop()).ask([*folded.values()])
-        against = {one.address: one for one in found if one.category in ("", category)}
-        return {one: _reason(against[key]) for one, key in folded.items() if key in against}
+        return _against(folded, found, category)
+
+    def asking(self, addresses: Sequence[str], category: str) -> Plan[dict[str, str]]:
+        """The same, as part of something larger."""
+        folded = {one: _folded(one) for one in addresses}
+        found: builtins.list[Suppression] = yield suppressed(self._namespace, [*folded.values()])
+        return _against(folded, found, category)
 
     async def _look_up(self, batch: Sequence[Sequence[str]]) -> Sequence[Sequence[Suppression]]:
         """What is known against all of these, for everyone who has asked about some of them."""
@@ -104,6 +110,11 @@ class Suppressions:
 
 def _folded(given: str) -> str:
     return address(given, "address")[1].casefold()
+
+
+def _against(folded: Mapping[str, str], found: Sequence[Suppression], category: str) -> dict[str, str]:
+    against = {one.address: one for one in found if one.category in ("", category)}
+    return {one: _reason(against[key]) for one, key in folded.items() if key in against}
 
 
 def _reason(one: Suppression) -> str:

@@ -20,7 +20,7 @@ from durably.core.codec import encode
 from durably.core.moment import micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
 from durably.core.task import Failure, Options, Task, unpack_options
-from durably.errors import Discard, Instruction, Permanent, RetryAfter, Snooze
+from durably.errors import Discard, GivenUp, Instruction, Permanent, RetryAfter, Snooze
 from durably.observe.events import Kind
 from durably.worker.context import Context, enter
 from durably.worker.report import Completion, Report
@@ -127,7 +127,7 @@ class Executor:
                 case RetryAfter():
                     failure = Failure.of(error, retry_after=seconds(error.delay, "RetryAfter"))
                 case Permanent():
-                    failure = Failure.of(error, permanent=True)
+                    failure = Failure.of(error, permanent=True, certain=not isinstance(error, GivenUp))
                 case _:
                     failure = Failure.of(error, permanent=attempt.retry.is_permanent(error))
         except Exception as complaint:

@@ -147,7 +147,7 @@ def test_chance_only_stretches(chance: float) -> None:
 
 
 def test_permanent_is_dead_at_once_and_says_nothing_about_the_destination() -> None:
-    assert after(Outcome(kind=Kind.PERMANENT, reason="413")) == (Dead("permanent: 413"), Condition())
+    assert after(Outcome(kind=Kind.PERMANENT, reason="413")) == (Dead("413", certain=True), Condition())
 
 
 def test_gone_ends_the_message_and_all_that_come_after_it() -> None:
@@ -199,6 +199,17 @@ def test_a_peer_is_gone_after_seven_different_days_without_an_answer() -> None:
                 assert isinstance(verdict, Again)
     assert verdict == Dead("gone: not reached on 7 different days; the last time: connection refused")
     assert condition.standing is Standing.GONE
+
+
+@pytest.mark.parametrize(("days", "gone_after"), [(1, 2), (2, 2), (30, None)])
+def test_how_many_days_a_peer_may_be_silent_can_be_chosen(days: int, gone_after: int | None) -> None:
+    rules, condition = msgspec.structs.replace(EXACT, gone_after=gone_after), Condition()
+    for day in range(days):
+        verdict, condition = settle(rules, condition, REFUSED, 6, NOW + day * DAY, 0.0)
+
+    assert isinstance(verdict, Dead if days == gone_after else Again)
+    assert condition.standing is (Standing.GONE if days == gone_after else Standing.SUSPENDED)
+    assert condition.unreachable == tuple(NOW // DAY + day for day in range(days))[-7:]
 
 
 def test_the_days_begin_anew_when_somebody_answers() -> None:
@@ -423,7 +434,7 @@ def test_what_was_never_asked_has_shown_nothing_about_the_peer() -> None:
     suspended = Condition(Standing.SUSPENDED, failures=7, breaker="half-open", unreachable=(1, 2))
     never = Outcome(kind=Kind.PERMANENT, reason="no key", asked=False)
 
-    assert settle(EXACT, suspended, never, 1, NOW, 0.5) == (Dead("permanent: no key"), suspended)
+    assert settle(EXACT, suspended, never, 1, NOW, 0.5) == (Dead("no key", certain=True), suspended)
 
 
 def test_a_peer_is_left_alone_for_as_long_as_it_asked_whatever_message_met_it() -> None:

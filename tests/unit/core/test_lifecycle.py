@@ -114,6 +114,13 @@ def test_a_permanent_failure_makes_a_dead_letter_whatever_is_left_of_the_budget(
     )
 
 
+def test_what_nobody_wants_to_try_any_more_says_just_that() -> None:
+    task = a_task()
+    failure = Failure("durably.GivenUp", "attempts exhausted (6): 500", permanent=True, certain=False)
+
+    assert fail(task, failure, RETRY, 0.0).reason == "attempts exhausted (6): 500"
+
+
 def test_a_task_that_may_run_only_once_is_not_tried_again() -> None:
     task = a_task(once=True)
 

@@ -133,6 +133,8 @@ def test_a_failure_says_what_was_raised_and_where() -> None:
     assert failure.trace.startswith("Traceback")
     assert failure.trace.endswith("raise error\nValueError: no such card\n")
     assert (Failure.of(ValueError()).permanent, Failure.of(ValueError()).retry_after) == (False, 0.0)
+    assert [Failure.of(ValueError(), certain=certain).certain for certain in (True, False)] == [True, False]
+    assert Failure.of(ValueError()).certain
 
 
 def test_a_failure_names_the_module_of_an_exception_that_is_not_built_in() -> None:

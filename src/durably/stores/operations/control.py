@@ -6,7 +6,7 @@ from typing import Literal
 
 from durably.core.change import Applied
 from durably.core.lifecycle import resume, skip
-from durably.core.task import DEFAULT_PRIORITY, Task, restore
+from durably.core.task import DEFAULT_PRIORITY, State, Task, restore
 from durably.errors import NotAllowed, UnknownTask
 from durably.stores.operations.commit import apply
 from durably.stores.operations.keys import drop_keys
@@ -66,7 +66,18 @@ def dead_ids(
 @operation()
 def replay(q: Queries, ids: list[str]) -> Steps[list[str]]:
     """Give dead letters a new cycle: budget and crashes from zero, the lifetime attempt number kept."""
-    rows = yield q("replay", ids)
+    return (yield from _revived(q, ids, [State.DEAD.value], None))
+
+
+@operation()
+def revive(q: Queries, task: str, details: bytes | None) -> Steps[bool]:
+    """Give an ended task a new cycle, whatever its end was, since something of it is still to be done."""
+    ends = [state.value for state in (State.DEAD, State.CANCELLED, State.DONE)]
+    return bool((yield from _revived(q, [task], ends, details)))
+
+
+def _revived(q: Queries, ids: list[str], ends: list[str], details: bytes | None) -> Steps[list[str]]:
+    rows = yield q("replay", ids, ends, details)
     if rows and "notify" in q:
         yield q("notify", sorted({queue for _, queue in rows}))
     return [task for task, _ in rows]

@@ -43,7 +43,7 @@ SELECT id::text FROM durably.history
 -- :replay
 -- Back to life with a fresh budget, at the tail of its key, relative order kept; the lifetime attempt number stays.
 WITH gone AS (
-    DELETE FROM durably.history WHERE id = ANY(?1::text[]::uuid[]) AND state = 'dead' RETURNING *
+    DELETE FROM durably.history WHERE id = ANY(?1::text[]::uuid[]) AND state = ANY(?2::text[]) RETURNING *
 ), numbered AS (
     SELECT *, nextval('durably.order_seq') AS place FROM (SELECT * FROM gone ORDER BY created_at, seq) g
 ), moved AS (
@@ -53,7 +53,7 @@ WITH gone AS (
     SELECT id, place, version + 1, created_at, (SELECT durably.now()), token, partition, priority, attempt, 0, 0, once,
            false, CASE WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END, name, queue, key, policy,
            gate, payload, options, tags, CASE WHEN unique_scope IN ('period', 'forever') THEN unique_scope END,
-           unique_key, details
+           unique_key, coalesce(?3::bytea, details)
       FROM numbered
     RETURNING id, queue, key, gate, priority, alone, state, ready_at
 ), marked AS (

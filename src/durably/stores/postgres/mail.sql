@@ -17,9 +17,10 @@ SELECT id::text, created_at, key, about FROM durably.mails
 -- The newest first. What a mail is doing is the state of the task that brings it to its transport.
 SELECT m.id::text, m.created_at, m.key, m.about, d.destination, d.task::text, coalesce(t.state, h.state)
   FROM durably.mails m
-  LEFT JOIN durably.deliveries d ON d.message = m.id AND d.namespace = m.namespace
-  LEFT JOIN durably.tasks t ON t.id = d.task
-  LEFT JOIN durably.history h ON h.id = d.task
+  LEFT JOIN LATERAL (SELECT destination, task FROM durably.deliveries
+                      WHERE message = m.id AND namespace = m.namespace OFFSET 0) d ON true
+  LEFT JOIN LATERAL (SELECT state FROM durably.tasks WHERE id = d.task OFFSET 0) t ON true
+  LEFT JOIN LATERAL (SELECT state FROM durably.history WHERE id = d.task OFFSET 0) h ON true
  WHERE m.namespace = ?1::text AND (?2::text IS NULL OR m.id < ?2::text::uuid)
    AND (?3::text[] IS NULL OR coalesce(t.state, h.state) = ANY(?3::text[]))
  ORDER BY m.id DESC LIMIT ?4::int

@@ -42,16 +42,16 @@ INSERT INTO durably_tasks (id, version, created_at, ready_at, token, partition, 
                            unique_key, details)
 SELECT id, version + 1, created_at, :now, token, partition, priority, attempt, 0, 0, once, 0,
        CASE WHEN key IS NULL AND gate IS NULL THEN 'ready' ELSE 'blocked' END, name, queue, key, policy, gate, payload,
-       options, tags, CASE WHEN unique_scope IN ('period', 'forever') THEN unique_scope END, unique_key, details
+       options, tags, CASE WHEN unique_scope IN ('period', 'forever') THEN unique_scope END, unique_key, coalesce(?3, details)
   FROM durably_history
- WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1))
+ WHERE state IN (SELECT value FROM json_each(?2)) AND id IN (SELECT value FROM json_each(?1))
  ORDER BY created_at, id
 RETURNING id, queue;
 INSERT INTO durably_turns (queue, key, gate, priority, alone, ready_at)
 SELECT queue, key, gate, priority, 0, :now FROM durably_history
- WHERE state = 'dead' AND (key IS NOT NULL OR gate IS NOT NULL) AND id IN (SELECT value FROM json_each(?1))
+ WHERE state IN (SELECT value FROM json_each(?2)) AND (key IS NOT NULL OR gate IS NOT NULL) AND id IN (SELECT value FROM json_each(?1))
  ORDER BY created_at, id;
-DELETE FROM durably_history WHERE state = 'dead' AND id IN (SELECT value FROM json_each(?1))
+DELETE FROM durably_history WHERE state IN (SELECT value FROM json_each(?2)) AND id IN (SELECT value FROM json_each(?1))
 
 -- :purge
 DELETE FROM durably_attempts
