@@ -27,6 +27,8 @@ LOOK_AGAIN = 600.0
 """Seconds after which a delivery that was held back asks again how its destination stands."""
 INFRA_WAIT = 30.0
 """Seconds until another try when the trouble is on our side."""
+EXHAUSTED = "attempts exhausted"
+"""How the reason begins if the schedule of a message is used up."""
 STALE_PROBE = 60.0
 """Seconds beyond its timeout after which a probe that reported nothing may be taken over."""
 
@@ -288,7 +290,7 @@ def _failed(
         wait = SUSPENDED_FOR * (1 + rules.jitter * chance)
         suspended = _stands(condition, Standing.SUSPENDED, outcome.reason, now + micros(wait))
         return Again(wait, told, charged=False), suspended
-    return Dead(f"attempts exhausted ({spent}): {told}"), condition
+    return Dead(f"{EXHAUSTED} ({spent}): {told}"), condition
 
 
 def _shown(rules: Rules, condition: Condition, outcome: Outcome, now: int) -> Condition:

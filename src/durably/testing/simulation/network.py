@@ -30,25 +30,36 @@ PATIENCE = 1.0
 TENDER = frozenset(
     {
         "accept",
+        "accept_mail",
+        "add_route",
         "cancel_now",
         "claim",
         "claim_plain",
+        "close_digest",
+        "collect",
         "commit",
         "commit_and_go_on",
+        "mark_inbox",
+        "notify",
         "open_session",
         "promote",
         "publish",
         "resume_key",
+        "throttle",
     }
 )
 """Operations that change tasks: faults strike them more often, since most others are polls that find nothing."""
 WAKING = frozenset(
     {
         "accept",
+        "accept_mail",
+        "add_route",
         "cancel_now",
+        "collect",
         "commit",
         "commit_and_go_on",
         "hurry",
+        "notify",
         "promote",
         "publish",
         "release_line",
