@@ -234,11 +234,10 @@ class Model:
     def lapse(self, entry: Entry) -> None:
         """Its worker died: everything that it held is charged, and only a task that ran alone can be convicted."""
         entry.errors.append(Error(entry.attempt, "crashed", f"(session {entry.session})"))
+        entry.crashes += 1
         if entry.cancel is not None:
             self._end(entry, "cancelled", entry.cancel)
-            return
-        entry.crashes += 1
-        if entry.once:
+        elif entry.once:
             self._give_up(entry, "may have run")
         elif entry.alone and entry.crashes >= CRASH_CAP:
             self._give_up(entry, f"killed its process {entry.crashes} times")

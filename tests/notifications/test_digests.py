@@ -100,7 +100,7 @@ class TestDigests:
     def test_what_was_read_is_left_out(self, timed: Timed) -> None:
         app = timed.app
         app.notifications.kind("comment", ["inbox", "sms"], digest="1h", cancel_on_read=True)
-        app.notify("comment", "ann", {"n": 0})
+        read = app.notify("comment", "ann", {"n": 0}).id
         app.drain()
         app.notifications.inbox.read("ann")
         unread = app.notify("comment", "ann", {"n": 1}).id
@@ -110,6 +110,8 @@ class TestDigests:
 
         assert [note.items for note in timed.sms.notes] == [[{"n": 1}]]
         assert states(app.notifications.get(unread))["ann", "sms"] == "sent"
+        assert states(app.notifications.get(read))["ann", "sms"] == "skipped"
+        assert "it was read" in reasons(app.notifications.get(read))
 
     def test_a_digest_of_which_everything_was_read_is_not_sent(self, timed: Timed) -> None:
         app = timed.app
@@ -250,6 +252,16 @@ class TestMail:
         app.notifications.kind("paid", ["mail"], fallback={"mail": "sms"})
         app.notify("paid", "ann")
         self.deliver(app, server)
+        assert sms.notes == []
+
+    def test_a_mail_whose_attempts_are_used_up_does_not_fall_back(self, app: Durably) -> None:
+        server, sms = Script({"MAIL": ["451 4.3.0 later"] * 2}), Told()
+        app.notifications.channels["sms"] = sms
+        app.notifications.kind("paid", ["mail"], fallback={"mail": "sms"})
+        sent = app.notify("paid", "ann")
+        self.deliver(app, server)
+
+        assert app.mail.get(app.notifications.get(sent.id).routes[0].via).state == "dead"
         assert sms.notes == []
 
 

@@ -13,10 +13,17 @@ import pytest
 
 from durably import BadOption, Durably, UnknownTask
 from durably.core.delivery import Kind, Outcome
+from durably.core.lifecycle import lapse
+from durably.errors import SessionLost
 from durably.notifications.channel import Note
 from durably.notifications.info import NotificationInfo
 from durably.notifications.people import Person
+from durably.stores.operations.claim import claim
+from durably.stores.operations.commit import commit
 from durably.stores.operations.deliver import hurry
+from durably.stores.operations.notify import Place, throttle
+from durably.stores.operations.read import get
+from durably.stores.operations.sweep import open_session
 
 
 class Told:
@@ -242,6 +249,43 @@ class TestRoutes:
         [route] = app.notifications.get(sent.id).routes
         assert (route.state, route.possible_duplicate) == ("sent", True)
 
+    def test_what_may_have_arrived_is_marked_even_if_it_is_skipped_in_the_end(self, app: Durably) -> None:
+        app.notifications.channels["sms"] = Told(Outcome(kind=Kind.UNKNOWN, reason="no answer"))
+        app.notifications.kind("paid", ["sms"])
+        sent = app.notify("paid", "ann")
+        app.tick()
+        app.notifications.preferences.set("ann", False)
+        app.store.run(hurry([one.id for one in app.notifications.get(sent.id).routes]))
+        app.tick()
+
+        [route] = app.notifications.get(sent.id).routes
+        assert (route.state, route.possible_duplicate) == ("skipped", True)
+
+    def test_what_was_called_off_while_its_worker_died_is_marked(self, app: Durably) -> None:
+        app.notifications.kind("paid", ["sms"])
+        sent = app.notify("paid", "ann")
+        app.store.run(open_session("doomed", 60_000_000, "host", 1, "{}"))
+        [held] = app.store.run(claim("doomed", ("notifications",), 1)).tasks
+        app.handle(held.id).cancel("not any more")
+        [task] = app.store.run(get([held.id]))
+        app.store.run(commit([lapse(task)]))
+
+        [route] = app.notifications.get(sent.id).routes
+        assert (route.state, route.possible_duplicate) == ("cancelled", True)
+
+    def test_a_replay_of_what_died_with_its_worker_is_marked(self, app: Durably) -> None:
+        sms = Told()
+        app.notifications.channels["sms"] = sms
+        app.notifications.kind("paid", ["sms"])
+        app.notify("paid", "ann")
+        app.store.run(open_session("doomed", 60_000_000, "host", 1, "{}"))
+        [held] = app.store.run(claim("doomed", ("notifications",), 1)).tasks
+        app.store.run(commit([lapse(msgspec.structs.replace(held, alone=True, crashes=2))]))
+        app.dead.replay()
+        app.tick()
+
+        assert [note.possible_duplicate for note in sms.notes] == [True]
+
     def test_a_channel_that_answers_nonsense_is_tried_again(self, app: Durably) -> None:
         app.notifications.channels["sms"] = Told("fine")  # type: ignore[arg-type]
         app.notifications.kind("paid", ["sms"])
@@ -333,6 +377,52 @@ class TestWishes:
         assert sorted(note.recipient for note in sms.notes) == ["ann", "ann", "bob"]
         skipped = [route for one in sent for route in app.notifications.get(one).routes if route.state == "skipped"]
         assert [one.reason for one in skipped] == ["throttled: 2 in 3600 s"]
+
+    def test_what_its_channel_puts_off_is_counted_once(self, app: Durably) -> None:
+        sms = Told(Outcome(kind=Kind.THROTTLED, reason="slow down"))
+        app.notifications.channels["sms"] = sms
+        app.notifications.kind("paid", ["sms"], throttle="1/1h")
+        sent = app.notify("paid", "ann")
+        app.tick()
+        app.store.run(hurry([one.id for one in app.notifications.get(sent.id).routes]))
+        app.tick()
+
+        assert states(app.notifications.get(sent.id)) == {("ann", "sms"): "sent"}
+
+    def test_what_failed_before_it_was_counted_is_counted_later(self, app: Durably) -> None:
+        sms, failing = Told(), [ValueError("no database")] * 2
+
+        def find(recipient: str) -> Person | None:
+            if failing:
+                raise failing.pop()
+            return PEOPLE[recipient]
+
+        app.notifications.resolver(find)
+        app.notifications.channels["sms"] = sms
+        app.notifications.kind("paid", ["sms"], throttle="1/1h")
+        sent = [app.notify("paid", "ann").id for _ in range(2)]
+        app.tick()
+        app.store.run(hurry([route.id for one in sent for route in app.notifications.get(one).routes]))
+        app.tick()
+
+        assert len(sms.notes) == 1
+        assert sorted(states(app.notifications.get(one))["ann", "sms"] for one in sent) == ["sent", "skipped"]
+
+    def test_who_lost_its_lease_counts_for_nothing(self, app: Durably) -> None:
+        app.notifications.kind("paid", ["sms"])
+        sent = app.notify("paid", "ann")
+        app.store.run(open_session("worker", 60_000_000, "host", 1, "{}"))
+        [task] = app.store.run(claim("worker", ("notifications",), 1)).tasks
+        place = Place("default", "ann", "paid", "sms")
+
+        def counted(token: int) -> bool:
+            return app.store.run(throttle(place, 3_600_000_000, 1, task.id, token, b'{"counted":true}'))
+
+        with pytest.raises(SessionLost):
+            counted(task.token - 1)
+        assert counted(task.token)
+        assert not counted(task.token)
+        assert app.notifications.get(sent.id).routes[0].id == task.id
 
 
 class TestInbox:

@@ -9,11 +9,11 @@ import pytest
 
 from durably.core.delivery import Destination, Done, Kind, Outcome, Rules, settle
 from durably.core.task import Draft
-from durably.deliveries import register
+from durably.deliveries import dispatch, register
 from durably.deliveries.deliveries import Deliveries
-from durably.deliveries.dispatch import Dispatcher
 from durably.stores.operations import deliver
 from durably.stores.operations.accept import accepted
+from durably.stores.protocol import Store
 from durably.stores.statement import Queries, Steps
 from durably.testing.simulation.scenario import Scenario
 from durably.worker.context import Context
@@ -38,10 +38,10 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("a crash in the middle of a delivery leaves no mark", "mark", _posts)
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(self: Dispatcher, task: Context) -> bool:
+    async def never(store: Store, task: Context) -> bool:
         return False
 
-    monkeypatch.setattr(Dispatcher, "_may_have_arrived", never)
+    monkeypatch.setattr(dispatch, "may_have_arrived", never)
 
 
 @mutant("no answer counts as delivered", "does not have it", _replies("is silent"))

@@ -7,7 +7,8 @@ from itertools import count, islice
 
 import pytest
 
-import tests.simulation.delivery_mutants  # noqa: F401 - it adds to the list
+import tests.simulation.delivery_mutants
+import tests.simulation.outgoing_mutants  # noqa: F401 - so does it
 from durably.testing.simulation import draw, run, run_seed, shrink
 from durably.testing.simulation.__main__ import told
 from tests.simulation.mutants import MUTANTS, Mutant, rewritten

@@ -100,7 +100,7 @@ def lapse(task: Task) -> Change:
     failure = Failure("durably.Crashed", f"the worker died while it ran (session {task.session})")
     attempt = Attempt(task.attempt, "crashed", failure, task.session, task.token)
     if task.cancel is not None:
-        return _ended(task, State.CANCELLED, task.cancel, attempt)
+        return _ended(task, State.CANCELLED, task.cancel, attempt, crashes=crashes)
     if task.once:
         return _given_up(task, "at most once: the worker died while it ran, so it may have run", attempt, crashes)
     if task.alone and crashes >= options.crash_cap:

@@ -13,7 +13,7 @@ from durably.client.info import readable, task_info
 from durably.core.codec import Codec
 from durably.core.moment import as_datetime
 from durably.core.task import State, Task
-from durably.notifications.router import Routed, remembered
+from durably.notifications.router import READ, Routed, remembered
 from durably.stores.operations.notify import Found, Route
 
 RouteState = Literal["pending", "retrying", "sent", "skipped", "collecting", "dead", "cancelled", "forgotten"]
@@ -71,6 +71,9 @@ def _route(route: Route, tasks: Mapping[str, Task], errors: Mapping[str, str], c
     routed = _result(info.result)
     memory = remembered(readable(task.details, codec))
     state = _state(task, routed, waits=digest is not None)
+    if state == "sent" and route.id in routed.left_out:
+        state, routed = "skipped", msgspec.structs.replace(routed, reason=READ)
+    doubtful = task.crashes > 0 or memory.possible_duplicate if state not in ("sent", "skipped") else False
     reason = routed.reason if state in ("sent", "skipped") else info.reason or memory.reason or errors.get(task.id, "")
     return RouteInfo(
         route.id,
@@ -81,7 +84,7 @@ def _route(route: Route, tasks: Mapping[str, Task], errors: Mapping[str, str], c
         task.attempt,
         info.due_at if state in ("pending", "retrying", "collecting") else None,
         routed.via or (route.digest or ""),
-        routed.possible_duplicate or (state not in ("sent", "skipped") and memory.possible_duplicate),
+        routed.possible_duplicate or doubtful,
     )
 
 

@@ -37,7 +37,7 @@ from durably.stores.operations.notify import Found, Route, Row, find_notificatio
 from durably.stores.statement import Operation
 from durably.worker.execute import AnyDefinition
 from durably.worker.options import worker_options
-from durably.worker.worker import Worker
+from durably.worker.worker import Surroundings, Worker
 
 log = logging.getLogger("durably.notifications")
 R = TypeVar("R", bound=Resolver)
@@ -87,12 +87,14 @@ class Notifications:
         self.inbox = Inbox(engine, namespace, self.kinds)
         self.preferences = Preferences(engine, namespace)
         self._definitions: dict[str, AnyDefinition] = {}
+        self._surroundings: Surroundings | None = None
         self._trying: set[asyncio.Task[None]] = set()
         engine.leaving.append(self.aclose)
 
-    def serve_with(self, *definitions: AnyDefinition) -> None:
-        """The tasks behind notifications."""
+    def serve_with(self, *definitions: AnyDefinition, surroundings: Surroundings | None = None) -> None:
+        """The tasks behind notifications, and what first attempts get from outside."""
         self._definitions = {one.name: one for one in definitions}
+        self._surroundings = surroundings
 
     async def aclose(self) -> None:
         """Let first attempts end, and close what the channels keep open on the running event loop."""
@@ -297,7 +299,8 @@ class Notifications:
         if not room:
             return
         queue = full_queue(self._namespace, QUEUE)
-        worker = Worker(self._engine, self._definitions, worker_options((queue,), concurrency=room, lease=150.0))
+        options = worker_options((queue,), concurrency=room, lease=150.0)
+        worker = Worker(self._engine, self._definitions, options, surroundings=self._surroundings)
         try:
             await worker.one_pass(room, lambda session: claim_of(session, queue, [], [intent.line], room))
         except Exception as error:

@@ -18,6 +18,7 @@ from durably.core.delivery import Outcome
 from durably.core.ids import derived
 from durably.core.moment import micros
 from durably.core.task import Draft, Options, clean, full_queue, pack_options
+from durably.deliveries.doubt import may_have_arrived
 from durably.errors import BadOption, Instruction, Permanent, RetryAfter, Snooze
 from durably.mail.library import Templates
 from durably.notifications.catalogue import INBOX, Catalogue, Kind
@@ -53,6 +54,7 @@ LIMIT = 60.0
 """Seconds that a channel has for one attempt."""
 CONFIRMED = "permanent: "
 """How the reason begins if it is certain that a channel does not reach somebody."""
+READ = "it was read"
 
 Resolver = Callable[[str], Awaitable[Person | None] | Person | None]
 
@@ -65,6 +67,8 @@ class Routed(msgspec.Struct, frozen=True, omit_defaults=True):
     via: str = ""
     """The mail that it became, or the digest that it waits for."""
     possible_duplicate: bool = False
+    left_out: list[str] = []
+    """The routes that a digest left out, since they were read."""
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +76,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     possible_duplicate: bool = False
     reason: str = ""
+    counted: bool = False
+    """Whether it counts among those that may come in a time."""
 
 
 class Router:
@@ -119,20 +125,21 @@ class Router:
         kind, way = self._known(row.kind, channel)
         if route.digest is not None:
             return Routed("collected", via=route.digest)
+        doubtful = await self._may_have_come(task)
         if await self._seen(kind, channel, [row.id], recipient) == [row.id]:
-            return Routed("skipped", "it was read")
+            return Routed("skipped", READ, possible_duplicate=doubtful)
         person = await self._person(recipient)
         reason = await self._unwanted(kind, channel, recipient, person)
         if reason is not None:
-            return Routed("skipped", reason)
+            return Routed("skipped", reason, possible_duplicate=doubtful)
         assert person is not None
         place = Place(self._namespace, recipient, kind.name, channel)
         if not kind.critical and channel in kind.digest:
             digest = await self._collected(route, kind, place)
             return Routed("collected", via=digest)
         if not await self._let_through(kind, place, person, task):
-            return Routed("skipped", _too_many(kind))
-        return await self._send(way, kind, person, place, [Item(route.id, row.id, row.data)], task)
+            return Routed("skipped", _too_many(kind), possible_duplicate=doubtful)
+        return await self._send(way, kind, person, place, [Item(route.id, row.id, row.data)], task, doubtful)
 
     async def digest(self, recipient: str, kind: str, channel: str) -> Routed:
         """One attempt to send what was collected for one recipient, in one message."""
@@ -140,18 +147,21 @@ class Router:
         known, way = self._known(kind, channel)
         place = Place(self._namespace, recipient, kind, channel)
         items = await self._store.arun(close_digest(place, task.id))
+        doubtful = await self._may_have_come(task)
         seen = await self._seen(known, channel, [one.notification for one in items], recipient)
+        left_out = [one.route for one in items if one.notification in seen]
         items = [one for one in items if one.notification not in seen]
         if not items:
-            return Routed("skipped", "it was read")
+            return Routed("skipped", READ, possible_duplicate=doubtful)
         person = await self._person(recipient)
         reason = await self._unwanted(known, channel, recipient, person)
         if reason is not None:
-            return Routed("skipped", reason)
+            return Routed("skipped", reason, possible_duplicate=doubtful)
         assert person is not None
         if not await self._let_through(known, place, person, task):
-            return Routed("skipped", _too_many(known))
-        return await self._send(way, known, person, place, items, task)
+            return Routed("skipped", _too_many(known), possible_duplicate=doubtful)
+        routed = await self._send(way, known, person, place, items, task, doubtful)
+        return msgspec.structs.replace(routed, left_out=left_out)
 
     async def undelivered(self, letter: dict[str, Any]) -> None:
         """What follows the dead letter of a route or a digest."""
@@ -223,10 +233,16 @@ class Router:
         wait = quiet_for(person, now)
         if wait > 0:
             _put_off(wait, f"quiet hours until {person.quiet[1] if person.quiet else ''} ({person.timezone})")
-        if kind.throttle is None or task.spent > 1 or task.crashes > 0:
+        memory = remembered(task.details)
+        if kind.throttle is None or memory.counted:
             return True
         most, window = kind.throttle
-        return await self._store.arun(throttle(place, micros(window), most))
+        kept = msgspec.structs.replace(memory, counted=True)
+        counting = throttle(place, micros(window), most, task.id, task.token, task.packed(kept))
+        if not await self._store.arun(counting):
+            return False
+        task.leave(kept)
+        return True
 
     async def _collected(self, route: Route, kind: Kind, place: Place) -> str:
         window = kind.digest[place.channel]
@@ -235,12 +251,18 @@ class Router:
         return await self._store.arun(collect(route.id, place, draft, micros(window)))
 
     async def _send(
-        self, way: NotificationChannel, kind: Kind, person: Person, place: Place, items: list[Item], task: Context
+        self,
+        way: NotificationChannel,
+        kind: Kind,
+        person: Person,
+        place: Place,
+        items: list[Item],
+        task: Context,
+        doubtful: bool,
     ) -> Routed:
-        memory = remembered(task.details)
-        doubtful = memory.possible_duplicate or task.crashes > 0
         note = await self._note(kind, person, place, items, task, doubtful, getattr(way, "renders", False))
-        task.leave(Memory(possible_duplicate=True))
+        counted = kind.throttle is not None
+        task.leave(Memory(possible_duplicate=True, counted=counted))
         try:
             async with asyncio.timeout(LIMIT):
                 outcome = await way.send(note) or Outcome(kind=Came.OK)
@@ -253,7 +275,11 @@ class Router:
             outcome = Outcome(kind=Came.UNKNOWN, reason=clean(f"{type(error).__name__}: {error}", 500))
         if not isinstance(outcome, Outcome):
             outcome = Outcome(kind=Came.UNKNOWN, reason=f"the channel answered {type(outcome).__name__}")
-        return _settled(outcome, task, doubtful)
+        return _settled(outcome, task, doubtful, counted)
+
+    async def _may_have_come(self, task: Context) -> bool:
+        """Whether an earlier attempt may have reached somebody, although nobody can say so."""
+        return remembered(task.details).possible_duplicate or await may_have_arrived(self._store, task)
 
     async def _note(
         self, kind: Kind, person: Person, place: Place, items: list[Item], task: Context, doubtful: bool, raw: bool
@@ -289,7 +315,7 @@ class Router:
 def _put_off(seconds: float, reason: str) -> NoReturn:
     """Not now; the reason is kept for people who look."""
     task = current()
-    task.leave(Memory(remembered(task.details).possible_duplicate, reason))
+    task.leave(msgspec.structs.replace(remembered(task.details), reason=reason))
     raise Snooze(seconds, reason)
 
 
@@ -316,16 +342,16 @@ def remembered(details: Any) -> Memory:
         return Memory()
 
 
-def _settled(outcome: Outcome, task: Context, doubtful: bool) -> Routed:
+def _settled(outcome: Outcome, task: Context, doubtful: bool, counted: bool) -> Routed:
     """What becomes of a route; or the instruction that says it."""
     doubtful = doubtful or outcome.possible_duplicate or outcome.kind is Came.UNKNOWN
-    task.leave(Memory(doubtful, outcome.reason))
+    task.leave(Memory(doubtful, outcome.reason, counted))
     match outcome.kind:
         case Came.OK:
             via = outcome.kept if isinstance(outcome.kept, str) else ""
             return Routed("sent", outcome.reason, via, doubtful)
         case Came.UNWANTED:
-            return Routed("skipped", outcome.reason)
+            return Routed("skipped", outcome.reason, possible_duplicate=doubtful)
         case Came.PERMANENT | Came.GONE:
             raise _told(Permanent(outcome.reason or "the channel refused it"))
         case Came.MISCONFIGURED:

@@ -15,11 +15,13 @@ from durably.stores.operations.keys import Behind
 class Chain:
     """The tasks of one key that this worker has leased together."""
 
-    __slots__ = ("_now", "_since", "unreported", "waiting")
+    __slots__ = ("_now", "_since", "token", "unreported", "waiting")
 
     def __init__(self, head: Task, followers: Iterable[Task], now: int, since: float) -> None:
         self._now = now
         self._since = since
+        self.token = head.token
+        """Of the lease that all of them have in common."""
         self.waiting = deque(followers)
         self.unreported = {head.id}
         """Those that have begun and whose end is not committed yet."""
@@ -70,12 +72,13 @@ class Chains:
             found.update([task.id for task in chain.waiting])
         return found
 
-    def settled(self, ids: Iterable[str]) -> None:
-        """The ends of these were committed."""
-        for task_id in ids:
-            chain = self._chains.pop(task_id, None)
-            if chain is not None:
-                chain.unreported.discard(task_id)
+    def settled(self, tasks: Iterable[Task]) -> None:
+        """The ends of these were committed; what was reported of an earlier lease says nothing about this one."""
+        for task in tasks:
+            chain = self._chains.get(task.id)
+            if chain is not None and chain.token == task.token:
+                del self._chains[task.id]
+                chain.unreported.discard(task.id)
 
     def drop(self, chain: Chain) -> None:
         """End a chain, and forget those who have not begun."""

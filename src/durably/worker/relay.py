@@ -70,7 +70,7 @@ class Relay:
             self._claims.doubt()
             raise
         if chains:
-            chains.settled(verdict.change.task.id for verdict in committed.verdicts if not _comes_again(verdict))
+            chains.settled(verdict.change.task for verdict in committed.verdicts if not _comes_again(verdict))
         went = committed.went
         if room:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1

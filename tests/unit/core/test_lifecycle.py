@@ -158,7 +158,7 @@ def test_a_cancel_request_ends_whatever_comes_back_unfinished() -> None:
     task = a_task(cancel="asked by Ann", key="k", policy=Policy.PAUSE, once=True)
 
     failed = cancelled(task, "asked by Ann", attempt=attempt_of(task, "failed", FAILURE, 4), started_ago=4)
-    crashed = cancelled(task, "asked by Ann", attempt=attempt_of(task, "crashed", CRASH))
+    crashed = cancelled(task, "asked by Ann", attempt=attempt_of(task, "crashed", CRASH), crashes=1)
     assert fail(task, msgspec.structs.replace(FAILURE, permanent=True), RETRY, 0.0).state == State.CANCELLED
     assert fail(task, FAILURE, RETRY, 0.0, ran=4) == failed
     assert lapse(task) == crashed

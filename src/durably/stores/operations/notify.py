@@ -8,6 +8,7 @@ import msgspec
 
 from durably.core.lifecycle import cancel
 from durably.core.task import Draft, State, Task
+from durably.errors import SessionLost
 from durably.stores.operations.accept import accepted
 from durably.stores.operations.commit import apply
 from durably.stores.operations.deliver import FIRST, SETTLING, is_id
@@ -200,10 +201,15 @@ def close_digest(q: Queries, place: Place, digest: str) -> Steps[list[Item]]:
     return [Item(*row) for row in rows]
 
 
-@operation(single=True)
-def throttle(q: Queries, place: Place, window: int, most: int) -> Steps[bool]:
-    """Count one more in the window; False if there were as many as there may be."""
+@operation()
+def throttle(q: Queries, place: Place, window: int, most: int, task: str, token: int, details: bytes) -> Steps[bool]:
+    """Count one more in the window; False if there were as many as there may be.
+
+    In the same transaction the task that counts gets `details` that say so: then it is counted once, whatever crashes.
+    """
     rows = yield q("throttle", *msgspec.structs.astuple(place), window, most)
+    if rows and not (yield q("set_progress", task, token, None, details)):
+        raise SessionLost(f"task {task} belongs to another worker by now: it was not counted")
     return bool(rows)
 
 

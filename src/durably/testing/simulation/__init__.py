@@ -4,7 +4,8 @@
 seed gives the same story. `python -m durably.testing.simulation --seeds 200` plays many.
 
 Only the clock, ids, randomness, wake-ups and heartbeat are injected; the worker, the client and the store's operations
-are those of production. A fault strikes where it can strike in reality: at a statement, or between two.
+are those of production, and so are deliveries, mail and notifications, down to the channels and the mail server's
+socket. A fault strikes where it can strike in reality: at a statement, or between two.
 """
 
 from __future__ import annotations

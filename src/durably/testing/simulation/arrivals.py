@@ -34,7 +34,7 @@ class Arrivals:
         self._replayed = replayed
         self._trace = trace
         self._now = now
-        self._deliveries = {task: (message, peer) for message, peer, task in remains.deliveries}
+        self._deliveries = {task: (message, peer) for message, peer, task in remains.deliveries if peer in self._peers}
 
     def complaints(self) -> Complaints:
         """Everything that is wrong."""

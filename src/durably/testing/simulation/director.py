@@ -16,9 +16,11 @@ from durably.stores.operations.control import set_limit
 from durably.stores.operations.read import evidence
 from durably.testing.simulation.arrivals import Arrivals
 from durably.testing.simulation.database import IN_MEMORY, Database
+from durably.testing.simulation.envelopes import Envelopes
 from durably.testing.simulation.loop import Deadlock
-from durably.testing.simulation.mailing import Mailing
+from durably.testing.simulation.office import Outside
 from durably.testing.simulation.people import People
+from durably.testing.simulation.reach import Reach
 from durably.testing.simulation.rest import Rest
 from durably.testing.simulation.scenario import HORIZON, Jam, Jump, Outage, Scenario, Spoiling
 from durably.testing.simulation.snapshot import Snapshot
@@ -28,8 +30,12 @@ from durably.testing.simulation.world import Tamper, World, repeatable
 
 PATIENCE = 120.0
 """Virtual seconds within which everything must end once nothing is disturbed any more."""
+AT_ONCE = 150.0
+"""Seconds more, if somebody announced something and could not say that it gives up what it tried at once."""
 LONG = 4
 """Seconds for which impatient people do not wait."""
+VERY_LONG = 60
+"""Seconds for which nobody waits, if it is not for a peer."""
 BUSY = 60.0
 """Operations per second that a worker with nothing to do may send at most."""
 
@@ -59,9 +65,9 @@ class Director:
         self._scenario = scenario
         self._watcher = self.world.watcher
         stage = Stage(self.world)
-        self._mailing = Mailing(self.world) if scenario.peers else None
-        self._people = People(self.world, stage, self._mailing)
-        self._posts = [Post(self.world, stage, self._mailing, index, crew) for index, crew in enumerate(scenario.crews)]
+        self._outside = Outside.of(self.world, stage)
+        self._people = People(self.world, stage, self._outside)
+        self._posts = [Post(self.world, stage, self._outside, index, crew) for index, crew in enumerate(scenario.crews)]
 
     def run(self) -> Outcome:
         """The whole simulation."""
@@ -100,9 +106,16 @@ class Director:
         await self._tidied()
         await asyncio.gather(*(post.close() for post in self._posts))
         now, remains = self._watcher.refresh(), self.world.remains()
-        rest = Rest(self._scenario, self.world.ledger, self._watcher, self.world.trace, now, remains)
-        arrivals = Arrivals(self._scenario, self.world.ledger, self._watcher.replayed, self.world.trace, now, remains)
-        for complaint in (*rest.complaints(), *arrivals.complaints()):
+        scenario, ledger, trace = self._scenario, self.world.ledger, self.world.trace
+        complaints = [
+            *Rest(scenario, ledger, self._watcher, trace, now, remains).complaints(),
+            *Arrivals(scenario, ledger, self._watcher.replayed, trace, now, remains).complaints(),
+        ]
+        if self._people.writer is not None:
+            complaints += Envelopes(scenario, ledger, await self._people.writer.report()).complaints()
+        if self._people.announcer is not None:
+            complaints += Reach(scenario, ledger, await self._people.announcer.report()).complaints()
+        for complaint in complaints:
             self.world.complain(complaint)
 
     def _trace(self, what: str) -> None:
@@ -113,8 +126,8 @@ class Director:
         scenario, people = self._scenario, self._people
         for limit in scenario.limits:
             self.world.store.run(set_limit(limit.gate, limit.concurrency, limit.rate, limit.burst))
-        if self._mailing is not None:
-            self._mailing.found()
+        if self._outside is not None and people.office is not None:
+            self._outside.found(people.office)
         self._watcher.refresh()
         for post in self._posts:
             post.boot()
@@ -132,6 +145,14 @@ class Director:
         if people.post is not None:
             agenda += [(letter.at, functools.partial(people.post.publish, letter)) for letter in scenario.letters]
             agenda += [(errand.at, functools.partial(people.post.run, errand)) for errand in scenario.errands]
+        if people.writer is not None:
+            agenda += [(at, functools.partial(people.writer.send, one)) for one in scenario.missives for at in one.at]
+            agenda += [(chore.at, functools.partial(people.writer.run, chore)) for chore in scenario.chores]
+        if people.announcer is not None:
+            agenda += [
+                (at, functools.partial(people.announcer.announce, one)) for one in scenario.notices for at in one.at
+            ]
+            agenda += [(doing.at, functools.partial(people.announcer.run, doing)) for doing in scenario.doings]
         doing = [asyncio.create_task(_later(at, what)) for at, what in agenda]
         await asyncio.sleep(HORIZON)
         self.world.network.calm = True
@@ -166,7 +187,7 @@ class Director:
 
     async def _come_to_rest(self, excused: Callable[[Snapshot], set[str]]) -> bool:
         """Wait until nothing is live but what is excused; keys that wait for a person get one."""
-        until = self.world.loop.time() + PATIENCE
+        until = self.world.loop.time() + PATIENCE + (AT_ONCE if self._scenario.sorts else 0.0)
         while waiting := self._watcher.now.tasks.keys() - excused(self._watcher.now):
             if self.world.loop.time() > until:
                 for task in sorted(waiting, key=self.world.trace.called):
@@ -178,15 +199,16 @@ class Director:
                 await self._people.unpause_keys()
             if self._people.post is not None:
                 await self._people.post.mend()
-            if not self._scenario.patient:
-                for task in sorted(waiting & self._put_off()):
-                    await self._people.give_up(task)
+            for task in sorted(waiting & self._put_off()):
+                await self._people.give_up(task)
             await asyncio.sleep(0.5)
         return True
 
     def _put_off(self) -> set[str]:
-        """The tasks that will not be tried for long."""
-        late = self.world.store.clock.now() + LONG * SECOND
+        """The tasks that will not be tried for so long that people give them up."""
+        if self._scenario.patient and not self._scenario.sorts:
+            return set()
+        late = self.world.store.clock.now() + (VERY_LONG if self._scenario.patient else LONG) * SECOND
         rows = self._watcher.now.tasks.values()
         return {row.id for row in rows if row.state in ("delayed", "blocked") and row.ready_at > late}
 

@@ -91,17 +91,17 @@ class _Drawing:
             self._jumps(),
             self._spoilings(plays),
             (self._moment(),) if self._maybe(0.1) else (),
-            *self._post(),
+            **self._post(),
             **draw_mail(self._seed),
             **draw_notifications(self._seed),
             patient=self._maybe(0.1),
         )
 
-    def _post(self) -> tuple[tuple[Peer, ...], tuple[Letter, ...], tuple[Errand, ...]]:
+    def _post(self) -> dict[str, Any]:
         """Some scenarios have peers that are written to; the others stay as they would be without."""
         chance = random.Random(f"post {self._seed}")
         if chance.random() > 0.2:
-            return (), (), ()
+            return {}
         peers = tuple(self._peer(chance, name) for name in ("ann", "bob", "cyd")[: chance.randint(1, 3)])
         names = [peer.name for peer in peers]
         hurried = chance.random() < 0.4
@@ -122,7 +122,7 @@ class _Drawing:
             )
             for _ in range(chance.choice((0, 0, 1, 3)))
         )
-        return peers, letters, errands
+        return {"peers": peers, "letters": letters, "errands": errands}
 
     def _peer(self, chance: random.Random, name: str) -> Peer:
         replies = ["takes", "fails", "is away"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -65,6 +66,82 @@ class Arrival(msgspec.Struct, frozen=True):
     """Whether it came as a possible duplicate."""
 
 
+class Posted(msgspec.Struct, frozen=True):
+    """A caller was told that its mail is accepted, under this id."""
+
+    number: int
+    key: str | None
+    mail: str
+    new: bool
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """The mail server has taken a mail for somebody."""
+
+    number: int
+    address: str
+    message_id: str
+    source: bytes
+    at: float
+
+
+class Banned(msgspec.Struct):
+    """Somebody wanted an address to get no mail, or to get it again; answered when, if ever."""
+
+    address: str
+    banned: bool
+    asked: float
+    answered: float = math.inf
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """A caller was told that its notification is accepted, under this id."""
+
+    number: int
+    sort: str
+    key: str | None
+    notification: str
+    new: bool
+    problem: str | None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A channel was asked to bring a note, and what it did with it."""
+
+    note: str
+    channel: str
+    reply: str
+    at: float
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """A channel has brought a note to somebody."""
+
+    note: str
+    """The task of the route, or of the digest."""
+    recipient: str
+    channel: str
+    sort: str
+    items: tuple[int, ...]
+    """The numbers of the notices in it."""
+    at: float
+    began: float
+    """When the attempt began that brought it."""
+    marked: bool
+    """Whether it came as a possible duplicate."""
+
+
+class Wish(msgspec.Struct):
+    """Somebody said what they want; it was answered when, if ever."""
+
+    who: str
+    sort: str
+    channel: str
+    wanted: bool
+    asked: float
+    answered: float = math.inf
+
+
 class Ledger:
     """Lists, in the order in which things happened."""
 
@@ -88,6 +165,17 @@ class Ledger:
         """The tasks of deliveries, in the order in which the store took them."""
         self.letters: list[dict[str, Any]] = []
         """What the dead-letter hook was called with."""
+        self.posted: list[Posted] = []
+        self.copies: list[Copy] = []
+        self.refusals: set[tuple[int, str]] = set()
+        """Mails and addresses that the mail server has refused for good."""
+        self.bounced: set[str] = set()
+        """Addresses that it does not know."""
+        self.bans: list[Banned] = []
+        self.announced: list[Announced] = []
+        self.asked: list[Asked] = []
+        self.reached: list[Reached] = []
+        self.wishes: list[Wish] = []
 
     def of(self, task: str) -> list[Execution]:
         """The attempts of a task that really began."""

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
@@ -21,6 +21,10 @@ Ts = TypeVarTuple("Ts")
 
 EPOCH = 100_000_000
 """The wall clock's time when a simulation begins, in seconds since 1970."""
+
+
+Connect = Callable[[asyncio.Protocol], Awaitable[asyncio.Transport]]
+"""How a server takes a connection, or raises an OSError."""
 
 
 class Deadlock(Exception):
@@ -71,7 +75,7 @@ OUTSIDE = Context()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An asyncio loop in virtual time, which begins at zero. It has no files to wait for, and no threads.
+    """An asyncio loop in virtual time, which begins at zero. It has no files to wait for, no network, and no threads.
 
     What asyncio's own loop does for real time and real files costs more than a simulation's work, so the loop's round
     is written anew: run what is ready, else jump to the next timer. Timers of the same moment ring in order.
@@ -85,6 +89,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._numbers = itertools.count()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._kept: set[asyncio.Task[Any]] = set()
+        self.servers: dict[str, Connect] = {}
+        """Who answers under which name."""
 
     def time(self) -> float:
         return self._moment
@@ -124,6 +130,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         self._timers.clear()
         super().close()
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, **_: Any
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """A connection to whoever answers under that name."""
+        if host not in self.servers:
+            raise ConnectionRefusedError(f"nobody is at {host}:{port}")
+        protocol = protocol_factory()
+        return await self.servers[host](protocol), protocol
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         raise RuntimeError("a simulation has no threads")

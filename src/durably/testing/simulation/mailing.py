@@ -1,29 +1,21 @@
-"""Deliveries in a simulation: peers that answer by script, and the production code that delivers to them."""
+"""Deliveries in a simulation: peers that answer by script, and who writes to them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 
 from durably.client.dead import Dead
-from durably.client.definition import Definition
-from durably.client.engine import Engine
 from durably.core.delivery import Destination, Kind, Outcome, Rules
-from durably.core.options import Settings, settings
 from durably.deliveries.channel import Delivery
-from durably.deliveries.deliveries import TASK, Deliveries
-from durably.deliveries.dispatch import UNTIL_TOLD, Delivered
-from durably.deliveries.drive import Driver
+from durably.deliveries.deliveries import Deliveries
 from durably.deliveries.register import QUEUE
 from durably.errors import DurablyError, StoreUnavailable
 from durably.stores.operations.deliver import add_destinations
 from durably.testing.simulation.ledger import Arrival, Publication
-from durably.testing.simulation.process import LoopHeartbeat, Process
+from durably.testing.simulation.process import Process
 from durably.testing.simulation.scenario import Errand, Letter, Manner, Peer
-from durably.testing.simulation.stage import Stage
 from durably.testing.simulation.world import World
-from durably.worker.worker import Surroundings
 
 AGES = 1_000_000.0
 OUTCOMES = {
@@ -34,6 +26,8 @@ OUTCOMES = {
     "is away": Outcome(kind=Kind.TRANSIENT, reason="refused", unreachable=True, breaks=True),
     "leaves": Outcome(kind=Kind.GONE, reason="410", status=410),
     "takes silently": Outcome(kind=Kind.UNKNOWN, reason="no answer", breaks=True),
+    "is set up wrongly": Outcome(kind=Kind.MISCONFIGURED, reason="the key is not ours"),
+    "finds it unwanted": Outcome(kind=Kind.UNWANTED, reason="nobody wants that"),
 }
 
 
@@ -48,12 +42,6 @@ class Mailing:
     def found(self) -> None:
         """Let the store know them."""
         self._world.store.run(add_destinations([_destination(peer) for peer in self._peers.values()]))
-
-    def deliveries(self, engine: Engine, process: Process) -> Deliveries:
-        """What one process delivers with."""
-        made = Deliveries(engine, "default", secrets_key=[], chance=self._world.source(f"post of {process.name}"))
-        made.channels["post"] = Line(self, process)
-        return made
 
     async def ask(self, process: Process, delivery: Delivery) -> Outcome:
         """What the peer does with it."""
@@ -71,10 +59,11 @@ class Mailing:
             )
             world.trace.say(name, f"has {called}")
         await asyncio.sleep(manner.runs / 2)
-        return await _answer(manner)
+        return await answer(manner)
 
 
-async def _answer(manner: Manner) -> Outcome:
+async def answer(manner: Manner) -> Outcome:
+    """What a peer says in the end, if anything."""
     if manner.reply == "is silent":
         await asyncio.sleep(AGES)
     if manner.reply == "raises":
@@ -91,17 +80,6 @@ class Line:
 
     async def deliver(self, delivery: Delivery) -> Outcome:
         return await self._mailing.ask(self._process, delivery)
-
-
-def definition(
-    stage: Stage, engine: Engine, process: Process, deliveries: Deliveries
-) -> Definition[[str, str], Delivered]:
-    """The task that delivers, watched."""
-
-    async def deliver(message: str, destination: str) -> Delivered:
-        return await stage.watched(process, functools.partial(deliveries.dispatcher.deliver, message, destination))
-
-    return Definition(engine, deliver, TASK, settings(Settings(), {"queue": QUEUE, "retry": UNTIL_TOLD}))
 
 
 def _destination(peer: Peer) -> Destination:
@@ -121,17 +99,12 @@ def _destination(peer: Peer) -> Destination:
 class Correspondent:
     """Who publishes, and who looks after the peers."""
 
-    def __init__(self, world: World, stage: Stage, mailing: Mailing, engine: Engine, process: Process) -> None:
+    def __init__(self, world: World, deliveries: Deliveries, dead: Dead) -> None:
         self._world = world
         self._trace = world.trace
-        self._deliveries = mailing.deliveries(engine, process)
-        self._peers = self._deliveries.destinations
-        self._dead = Dead(engine)
-        surroundings = Surroundings(
-            world.source("chance of the client"), functools.partial(LoopHeartbeat, process), engine.store.wakeups
-        )
-        declared = definition(stage, engine, process, self._deliveries)
-        self._deliveries.drive_with(Driver(engine, declared, surroundings))
+        self._deliveries = deliveries
+        self._peers = deliveries.destinations
+        self._dead = dead
 
     async def publish(self, letter: Letter) -> None:
         """Write to everybody whom the letter is for."""

@@ -30,29 +30,41 @@ PATIENCE = 1.0
 TENDER = frozenset(
     {
         "accept",
+        "accept_mail",
+        "add_route",
         "cancel_now",
         "claim",
         "claim_plain",
+        "close_digest",
+        "collect",
         "commit",
         "commit_and_go_on",
+        "mark_inbox",
+        "notify",
         "open_session",
         "promote",
         "publish",
         "resume_key",
+        "throttle",
     }
 )
 """Operations that change tasks: faults strike them more often, since most others are polls that find nothing."""
 WAKING = frozenset(
     {
         "accept",
+        "accept_mail",
+        "add_route",
         "cancel_now",
+        "collect",
         "commit",
         "commit_and_go_on",
         "hurry",
+        "notify",
         "promote",
         "publish",
         "release_line",
         "replay",
+        "revive",
         "resume_key",
         "set_limit",
         "set_queue",
@@ -106,6 +118,7 @@ ANSWERING = frozenset(
         "purge",
         "release_tasks",
         "replay",
+        "revive",
         "take_unique",
         "wake_gates",
     }

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from durably.testing.simulation.scenario import (
     HORIZON,
     INBOX,
+    UNHEARD_OF,
     Chore,
     Doing,
     Handling,
@@ -44,7 +45,7 @@ def _host(chance: random.Random) -> Host:
     handlings = ["takes it", *chance.sample([one for one in get_args(Handling) if one != "takes it"], 5)]
     treatments = tuple(
         Treatment(
-            chance.choice(handlings),  # type: ignore[arg-type]
+            chance.choice(handlings),
             chance.randrange(3),
             _lasting(chance, (0.0, 0.0, 0.1, 0.6, 1.9)),
         )
@@ -148,7 +149,7 @@ def _notices(chance: random.Random, sorts: tuple[Sort, ...]) -> tuple[Notice, ..
             Notice(
                 number,
                 tuple(_moment(chance) for _ in range(chance.randint(1, 3) if keyed else 1)),
-                chance.choice(sorts).name,
+                chance.choice(sorts).name if chance.random() < 0.95 else UNHEARD_OF,
                 tuple(chance.sample(PEOPLE, chance.choice((1, 1, 2)))),
                 f"k{chance.randint(1, 2)}" if keyed else None,
                 at_once=chance.random() < 0.2,

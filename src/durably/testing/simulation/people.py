@@ -13,16 +13,19 @@ from durably.errors import Conflict, DurablyError, StoreUnavailable
 from durably.stores.operations.accept import request_cancel
 from durably.stores.operations.control import set_limit
 from durably.testing.simulation.ledger import Promise
-from durably.testing.simulation.mailing import Correspondent, Mailing
+from durably.testing.simulation.mailing import Correspondent
+from durably.testing.simulation.mails import Writer
+from durably.testing.simulation.office import Office, Outside, surroundings
 from durably.testing.simulation.scenario import QUEUES, Cancel, Order, Play
 from durably.testing.simulation.stage import Stage
+from durably.testing.simulation.ways import Announcer
 from durably.testing.simulation.world import World
 
 
 class People:
     """Everyone who is not a worker, in one process that never dies."""
 
-    def __init__(self, world: World, stage: Stage, mailing: Mailing | None = None) -> None:
+    def __init__(self, world: World, stage: Stage, outside: Outside | None = None) -> None:
         self._world = world
         self._ledger = world.ledger
         self._trace = world.trace
@@ -34,7 +37,18 @@ class People:
         stage.regret = lambda task: process.spawn(self._cancel(task))
         self._keys = Keys(self._engine)
         self._queues = Queues(self._engine)
-        self.post = None if mailing is None else Correspondent(world, stage, mailing, self._engine, process)
+        self.office: Office | None = None
+        self.post: Correspondent | None = None
+        self.writer: Writer | None = None
+        self.announcer: Announcer | None = None
+        if outside is not None:
+            dead = Dead(self._engine)
+            office = self.office = Office(outside, self._engine, process)
+            office.try_with(surroundings(world, self._engine, process, "the client"))
+            self.post = Correspondent(world, office.deliveries, dead)
+            self.writer = Writer(world, office.mail)
+            if office.notifications is not None:
+                self.announcer = Announcer(world, office.notifications, dead)
 
     async def enqueue(self, play: Play) -> None:
         """Make the call."""

@@ -17,7 +17,7 @@ from durably.testing.simulation.trace import Trace
 Complaints = Iterator[str]
 GRAIN = 2e-6
 """Seconds that the store, which counts microseconds, may round away."""
-EXCUSES = ("cancelled", "discarded", "expired", "skipped", "too late")
+EXCUSES = ("cancelled", "discarded", "expired", "skipped", "too late", "it was read")
 
 
 class Rest:

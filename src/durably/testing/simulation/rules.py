@@ -55,6 +55,7 @@ class Watcher:
         self._buckets: dict[str, Bucket] = {}
         self._leased_at: dict[tuple[str, int], int] = {}
         self._messages: dict[str, int] = {}
+        self._digests = 0
         self.numbers: dict[str, int] = {}
         """The number of the call that each task was made for."""
         self.rows: dict[str, Row] = {}
@@ -145,19 +146,31 @@ class Watcher:
 
     def _meet(self, row: Row) -> None:
         told = msgspec.json.decode(row.payload)
-        if "destination" in told:
-            self.numbers[row.id] = 0
-            self._ledger.accepted.append(row.id)
-            self._messages.setdefault(told["message"], len(self._messages) + 1)
-            self._trace.name(row.id, f"message {self._messages[told['message']]} to {told['destination']}")
-            return
         if "number" not in told:
             self.numbers[row.id] = 0
-            self._trace.name(row.id, f"the letter about {self._trace.called(told['letter']['id'])}")
+            if "destination" in told:
+                self._ledger.accepted.append(row.id)
+            self._trace.name(row.id, self._name(told))
             return
         number = self.numbers[row.id] = told["number"]
         count = self._counted[number] = self._counted.get(number, 0) + 1
         self._trace.name(row.id, f"#{number}" if count == 1 else f"#{number}/{count}")
+
+    def _name(self, told: dict[str, Any]) -> str:
+        """What a task is called that is not of the script."""
+        match told:
+            case {"destination": destination, "message": message}:
+                return f"message {self._count(message)} to {destination}"
+            case {"notification": notification, "recipient": recipient, "channel": channel}:
+                return f"notification {self._count(notification)} to {recipient} by {channel}"
+            case {"kind": kind, "recipient": recipient, "channel": channel}:
+                self._digests += 1
+                return f"digest {self._digests} of {kind} to {recipient} by {channel}"
+            case _:
+                return f"the letter about {self._trace.called(told['letter']['id'])}"
+
+    def _count(self, what: str) -> int:
+        return self._messages.setdefault(what, len(self._messages) + 1)
 
     def _tell(self, commit: Commit) -> None:
         before, after, called = commit.before, commit.after, self._trace.called
@@ -192,8 +205,8 @@ class Watcher:
         for task in after.tasks.keys() & after.ends.keys():
             yield f"{called(task)} is live and ended at once"
         for task, end in before.ends.items():
-            replayed = commit.op.name == "replay" and end.state == "dead" and task in after.tasks
-            if replayed:
+            again = commit.op.name == "revive" or (commit.op.name == "replay" and end.state == "dead")
+            if again and task in after.tasks:
                 self.replayed.add(task)
                 self._ordering.forget(task)
             elif after.ends.get(task) != end:

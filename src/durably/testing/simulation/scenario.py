@@ -242,6 +242,10 @@ WINDOW = 3600.0
 """Seconds in which a kind is throttled: longer than any simulation."""
 
 
+UNHEARD_OF = "rumour"
+"""A kind that nobody has declared."""
+
+
 class Sort(msgspec.Struct, frozen=True):
     """A kind of notification."""
 

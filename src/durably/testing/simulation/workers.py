@@ -6,19 +6,17 @@ import asyncio
 import functools
 from typing import Any
 
-from durably.deliveries.deliveries import TASK as DELIVER
-from durably.deliveries.register import QUEUE as DELIVERIES
 from durably.errors import StoreUnavailable
 from durably.observe.events import Event
 from durably.testing.simulation.ledger import Told
 from durably.testing.simulation.loop import OUTSIDE
-from durably.testing.simulation.mailing import Mailing, definition
-from durably.testing.simulation.process import LoopHeartbeat, Process
+from durably.testing.simulation.office import Office, Outside, surroundings
+from durably.testing.simulation.process import Process
 from durably.testing.simulation.scenario import QUEUES, Blow, Crew
 from durably.testing.simulation.stage import Stage
 from durably.testing.simulation.world import World
 from durably.worker.options import WorkerOptions
-from durably.worker.worker import Surroundings, Worker
+from durably.worker.worker import Worker
 
 UNTOLD = frozenset({"enqueued", "started"})
 """Events that the trace tells in other words."""
@@ -43,10 +41,10 @@ class Incarnation:
 class Post:
     """A worker's place: whoever dies there is followed by a new incarnation."""
 
-    def __init__(self, world: World, stage: Stage, mailing: Mailing | None, index: int, crew: Crew) -> None:
+    def __init__(self, world: World, stage: Stage, outside: Outside | None, index: int, crew: Crew) -> None:
         self._world = world
         self._stage = stage
-        self._mailing = mailing
+        self._outside = outside
         self._name = f"w{index + 1}"
         self._crew = crew
         self._chance = world.source(f"fate of {self._name}")
@@ -69,8 +67,9 @@ class Post:
         process = world.process(name, mortal=True)
         engine = world.engine(process)
         engine.events.subscribe(functools.partial(self._hear, name))
+        office = None if self._outside is None else Office(self._outside, engine, process)
         options = WorkerOptions(
-            (*QUEUES, DELIVERIES) if world.scenario.peers else QUEUES,
+            QUEUES if office is None else (*QUEUES, *office.queues),
             concurrency=crew.concurrency,
             lease=crew.lease,
             heartbeat=crew.lease / 4,
@@ -80,15 +79,11 @@ class Post:
             scan=crew.scan,
             ahead=crew.ahead,
         )
-        surroundings = Surroundings(
-            world.source(f"chance of {name}"), functools.partial(LoopHeartbeat, process), engine.store.wakeups
-        )
         calm = world.network.calm
         definitions = self._stage.declare(engine, process, rare=crew.knows_rare or calm, old=crew.old and not calm)
-        if self._mailing is not None:
-            deliveries = self._mailing.deliveries(engine, process)
-            definitions[DELIVER] = definition(self._stage, engine, process, deliveries)
-        worker = Worker(engine, definitions, options, surroundings=surroundings)
+        if office is not None:
+            definitions |= office.definitions
+        worker = Worker(engine, definitions, options, surroundings=surroundings(world, engine, process, name))
         world.trace.say(name, f"boots: {crew.concurrency} slots, a lease of {crew.lease:g} s")
         running = process.spawn(worker.run())
         incarnation = Incarnation(process, worker, running)
