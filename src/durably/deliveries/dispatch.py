@@ -142,7 +142,7 @@ class Dispatcher:
         forced = driven is not None and driven.forced
         try:
             way = await self._way(loop, destination, task, at, began)
-            doubtful = memory.possible_duplicate or await self._may_have_arrived(task)
+            doubtful = memory.possible_duplicate or (task.attempt > 1 and await self._may_have_arrived(task))
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         outcome = await self._tried(loop, way, message, task, doubtful, memory.kept)
@@ -258,7 +258,7 @@ class Dispatcher:
 
         A replay counts crashes anew, but not what they may have left with the peer.
         """
-        if task.crashes > 0 or task.attempt == 1 or task.spent > 1:
+        if task.crashes > 0 or task.spent > 1:
             return task.crashes > 0
         earlier = await self._engine.store.arun(attempts(task.id))
         return any(one.outcome == "crashed" for one in earlier)
