@@ -123,3 +123,20 @@ def test_an_interrupt_ends_the_wait_and_the_connection(pool: Pool) -> None:
     thread.join()
 
     assert connection.closed
+
+
+def test_whoever_gives_up_in_the_middle_watches_no_socket_any_more(pool: Pool) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        async with pool.aconnection() as connection:
+            socket = connection.pgconn.socket
+            waiting = asyncio.ensure_future(connection.wire.arun("SELECT pg_sleep(600)::text", []))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert not loop.remove_reader(socket)
+            await connection.close()
+        await pool.aclose()
+
+    asyncio.run(story())

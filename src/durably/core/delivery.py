@@ -214,6 +214,8 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 Verdict = Done | Again | Dead | Dropped
+DONE = Done()
+WELL = Condition()
 
 
 def admit(rules: Rules, condition: Condition, task: str, now: int, *, paced: bool = False) -> Go | Wait | Dead:
@@ -246,12 +248,14 @@ def settle(
     rules: Rules, condition: Condition, outcome: Outcome, spent: int, now: int, chance: float
 ) -> tuple[Verdict, Condition]:
     """What becomes of the message after its attempt number `spent`, and how the destination stands then."""
+    if condition == WELL and outcome.kind is Kind.OK and _is_no_news(outcome):
+        return DONE, condition
     after = _shown(rules, condition, outcome, now)
     if outcome.disables:
         after = _stands(after, Standing.DISABLED, outcome.reason, after.until)
     match outcome.kind:
         case Kind.OK:
-            return Done(), after
+            return DONE, after
         case Kind.TRANSIENT | Kind.UNKNOWN:
             return _failed(rules, after, outcome, spent, now, chance)
         case Kind.THROTTLED:
@@ -275,6 +279,11 @@ def settle(
             return Again(INFRA_WAIT * (1 + rules.jitter * chance), f"infra: {outcome.reason}", charged=False), after
         case _:
             assert_never(outcome.kind)
+
+
+def _is_no_news(outcome: Outcome) -> bool:
+    """Whether a success shows nothing but that all is well."""
+    return not (outcome.breaks or outcome.unreachable or outcome.disables) and outcome.learned is None
 
 
 def _failed(

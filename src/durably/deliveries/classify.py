@@ -34,6 +34,8 @@ class Reply(msgspec.Struct, frozen=True):
 def webhook(reply: Reply, now: float) -> Outcome:
     """For a receiver that somebody has to look after: nearly everything may be mended before the schedule is over."""
     status = reply.status
+    if 200 <= status < 300 and not (reply.headers or reply.body or reply.possible_duplicate):
+        return _taken(status)
     wish = {one.strip().lower() for value in reply.all("webhook-delivery") for one in value.split(",")}
     disables = "disable" in wish
     if 200 <= status < 300:
@@ -116,6 +118,12 @@ def _outcome(
         body=body,
         possible_duplicate=reply.possible_duplicate,
     )
+
+
+@lru_cache(100)
+def _taken(status: int) -> Outcome:
+    """The message was taken without another word."""
+    return Outcome(kind=Kind.OK, reason=_named(status), status=status)
 
 
 @lru_cache(1000)

@@ -76,7 +76,8 @@ class _Body(BytesPayload):
     def _leaves(self, writer: AbstractStreamWriter) -> None:
         connection = getattr(writer, "protocol", None)
         self.reused = connection in self._used
-        self._used.add(connection)
+        if not self.reused:
+            self._used.add(connection)
         self.sent = True
 
 

@@ -142,7 +142,9 @@ class Dispatcher:
         forced = driven is not None and driven.forced
         try:
             way = await self._way(loop, destination, task, at, began)
-            doubtful = memory.possible_duplicate or await may_have_arrived(self._engine.store, task)
+            doubtful = memory.possible_duplicate or (
+                task.attempt > 1 and await may_have_arrived(self._engine.store, task)
+            )
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         outcome = await self._tried(loop, way, message, task, doubtful, memory.kept)

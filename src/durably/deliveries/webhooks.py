@@ -75,11 +75,12 @@ def sign(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -
     """The headers for one attempt: the same id every time, a fresh timestamp, one signature per secret."""
     if not _MESSAGE_ID.fullmatch(message_id):
         raise BadOption(f"webhook id: {brief(message_id)} must be 1 to 256 visible ASCII characters, none a full stop")
-    if not _SECONDS.fullmatch(str(timestamp)):
+    moment = str(timestamp)
+    if not _SECONDS.fullmatch(moment):
         raise BadOption(f"webhook timestamp: {brief(timestamp)} must be whole seconds since 1970")
-    content = _content(message_id, str(timestamp), body)
+    content = _content(message_id, moment, body)
     signatures = [_signature(kind, key, content) for kind, key in _decoded(secrets, "whsec_", "whsk_")]
-    return {_ID: message_id, _TIMESTAMP: str(timestamp), _SIGNATURE: " ".join(signatures)}
+    return {_ID: message_id, _TIMESTAMP: moment, _SIGNATURE: " ".join(signatures)}
 
 
 def verify(

@@ -477,3 +477,18 @@ def test_the_waits_are_what_the_documentation_says() -> None:
     assert isinstance(half_open, Go)
     assert half_open.condition is not None
     assert half_open.condition.probe_until == NOW + 65 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("shown", "known"),
+    [
+        ({}, {}),
+        ({"learned": "cavage"}, {"learned": "cavage"}),
+        ({"disables": True, "reason": "stop"}, {"standing": Standing.DISABLED, "reason": "stop"}),
+        ({"breaks": True}, {"failures": 1}),
+    ],
+)
+def test_a_success_with_a_peer_that_is_well_changes_only_what_it_has_shown(
+    shown: dict[str, Any], known: dict[str, Any]
+) -> None:
+    assert after(Outcome(kind=Kind.OK, **shown)) == (Done(), Condition(**known))

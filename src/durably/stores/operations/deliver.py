@@ -191,7 +191,7 @@ class Load(msgspec.Struct, frozen=True):
     messages: dict[str, Message]
 
 
-@operation(writes=False)
+@operation(writes=False, single=True)
 def load(q: Queries, wanted: Sequence[tuple[str, str]], messages: Sequence[str]) -> Steps[Load]:
     """The destinations with these namespaces and names, and the messages with these ids."""
     [(now,)] = yield q("clock")

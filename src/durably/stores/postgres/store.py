@@ -12,15 +12,14 @@ import psycopg
 
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.columns import destination_columns, ended_columns, live_columns, task_columns
-from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
 from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pool import Connection, Pool, begin
-from durably.stores.postgres.wire import Wire
+from durably.stores.postgres.wire import Exchange, Wire
 from durably.stores.protocol import Caller, Finding
-from durably.stores.statement import Dialect, Operation, Queries, Rows, Statement, array_call, in_schema, load
+from durably.stores.statement import Dialect, Operation, Queries, Steps, array_call, in_schema, load
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ class PostgresStore:
         for left in range(REPEATS, -1, -1):
             try:
                 with self.pool.connection() as connection:
-                    return self._transact(connection.wire, op, queries)
+                    return connection.wire.drive(self._exchange(connection.wire, op, queries))
             except UnicodeEncodeError as error:
                 raise StoreRejected(f"{self.address}: {error}") from error
             except psycopg.Error as error:
@@ -89,7 +88,7 @@ class PostgresStore:
         for left in range(REPEATS, -1, -1):
             try:
                 async with self.pool.aconnection() as connection:
-                    return await self._atransact(connection.wire, op, queries)
+                    return await connection.wire.adrive(self._exchange(connection.wire, op, queries))
             except UnicodeEncodeError as error:
                 raise StoreRejected(f"{self.address}: {error}") from error
             except psycopg.Error as error:
@@ -183,26 +182,13 @@ class PostgresStore:
             )
         return version
 
-    def _transact(self, wire: Wire, op: Operation[T], queries: Queries) -> T:
-        def execute(statement: Statement) -> Rows:
-            return wire.run(*array_call(statement))
-
+    def _exchange(self, wire: Wire, op: Operation[T], queries: Queries) -> Exchange[T]:
+        """Everything that an operation has to say to the server."""
         if self._stands_alone(wire, op, queries):
-            return drive(op.steps(queries), execute)
-        wire.say(begin(wire))
-        answer = drive(op.steps(queries), execute)
-        wire.say("COMMIT")
-        return answer
-
-    async def _atransact(self, wire: Wire, op: Operation[T], queries: Queries) -> T:
-        async def execute(statement: Statement) -> Rows:
-            return await wire.arun(*array_call(statement))
-
-        if self._stands_alone(wire, op, queries):
-            return await adrive(op.steps(queries), execute)
-        await wire.asay(begin(wire))
-        answer = await adrive(op.steps(queries), execute)
-        await wire.asay("COMMIT")
+            return (yield from _stated(wire, op.steps(queries)))
+        yield from wire.tell(begin(wire))
+        answer = yield from _stated(wire, op.steps(queries))
+        yield from wire.tell("COMMIT")
         return answer
 
     def _stands_alone(self, wire: Wire, op: Operation[Any], queries: Queries) -> bool:
@@ -225,3 +211,16 @@ class PostgresStore:
 
 def _first(error: psycopg.Error) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _stated(wire: Wire, steps: Steps[T]) -> Exchange[T]:
+    """Every statement of an operation, and what that answers."""
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send((yield from wire.call(*array_call(statement))))
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer
+    finally:
+        steps.close()

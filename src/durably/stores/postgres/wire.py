@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg.adapt import Transformer
@@ -21,11 +21,14 @@ READ, WRITE = select.POLLIN, select.POLLOUT
 CHUNK = 1 << 18
 """So many bytes of a copy are handed over at once."""
 
-Exchange = Generator[int, None, Rows]
+T = TypeVar("T")
+
+Exchange = Generator[int, None, T]
+"""A conversation with the server, of one statement or of many: it yields what it must wait for."""
 
 
 class Wire:
-    """One connection to the server. It yields what it must wait for, and its driver waits as it may.
+    """One connection to the server. A conversation yields what it waits for, and its driver waits as it may.
 
     Behind a pooler nothing can be prepared, since the next statement may meet another server process.
     """
@@ -41,21 +44,22 @@ class Wire:
 
     def run(self, text: str, args: Sequence[Any]) -> Rows:
         """The rows that the statement answers with; none if it does not answer with rows."""
-        return self._wait(self._call(text, args))
+        return self.drive(self.call(text, args))
 
     async def arun(self, text: str, args: Sequence[Any]) -> Rows:
         """The same without blocking the event loop."""
-        return await self._await(self._call(text, args))
+        return await self.adrive(self.call(text, args))
 
     def say(self, text: str) -> None:
         """Run statements without arguments, and without an answer."""
-        self._wait(self._tell(text))
+        self.drive(self.tell(text))
 
     async def asay(self, text: str) -> None:
         """The same without blocking the event loop."""
-        await self._await(self._tell(text))
+        await self.adrive(self.tell(text))
 
-    def _call(self, text: str, args: Sequence[Any]) -> Exchange:
+    def call(self, text: str, args: Sequence[Any]) -> Exchange[Rows]:
+        """Run a statement; it answers with its rows."""
         if text.startswith("COPY "):
             self._server.send_query(text.encode())
             return (yield from self._answer(lines(args).encode(self._encoding)))
@@ -72,7 +76,8 @@ class Wire:
         self._server.send_query_prepared(name, values, formats, BINARY)
         return (yield from self._answer())
 
-    def _tell(self, text: str) -> Exchange:
+    def tell(self, text: str) -> Exchange[Rows]:
+        """Run statements without arguments."""
         self._server.send_query(text.encode())
         return (yield from self._answer())
 
@@ -98,7 +103,7 @@ class Wire:
             formats.append(TEXT)
         return values, formats
 
-    def _answer(self, copied: bytes = b"") -> Exchange:
+    def _answer(self, copied: bytes = b"") -> Exchange[Rows]:
         server = self._server
         yield from self._flush()
         rows: Rows = []
@@ -121,12 +126,12 @@ class Wire:
             raise failure
         return rows
 
-    def _flush(self) -> Generator[int, None, None]:
+    def _flush(self) -> Exchange[None]:
         while self._server.flush():
             yield READ | WRITE
             self._server.consume_input()
 
-    def _feed(self, data: bytes) -> Generator[int, None, None]:
+    def _feed(self, data: bytes) -> Exchange[None]:
         for place in range(0, len(data), CHUNK):
             while not self._server.put_copy_data(data[place : place + CHUNK]):
                 yield WRITE
@@ -145,39 +150,72 @@ class Wire:
             kind = psycopg.DatabaseError if code else psycopg.OperationalError
         return kind(message or "the connection was lost")
 
-    def _wait(self, exchange: Exchange) -> Rows:
+    def drive(self, exchange: Exchange[T]) -> T:
+        """Go through a conversation, and answer what comes of it."""
         try:
             while True:
                 self._poll.register(self._server.socket, next(exchange))
                 self._poll.poll()
         except StopIteration as stop:
-            rows: Rows = stop.value
-            return rows
+            answer: T = stop.value
+            return answer
+        finally:
+            exchange.close()
 
-    async def _await(self, exchange: Exchange) -> Rows:
+    async def adrive(self, exchange: Exchange[T]) -> T:
+        """The same without blocking the event loop."""
         try:
-            while True:
-                await _ready(self._server.socket, next(exchange))
+            wanted = next(exchange)
         except StopIteration as stop:
-            rows: Rows = stop.value
-            return rows
+            answer: T = stop.value
+            return answer
+        watch = _Watch(asyncio.get_running_loop(), self._server.socket, exchange)
+        try:
+            watch.wait(wanted)
+            return await watch.over
+        finally:
+            watch.stop()
+            exchange.close()
 
 
-async def _ready(socket: int, wanted: int) -> None:
-    """Wait until the socket can be read, or written if that is wanted too."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(socket, _set, ready)
-    if wanted & WRITE:
-        loop.add_writer(socket, _set, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(socket)
-        if wanted & WRITE:
-            loop.remove_writer(socket)
+class _Watch(Generic[T]):
+    """Goes on with a conversation as soon as its socket is ready. Who waits for all of it is woken once, at the end."""
 
+    __slots__ = ("_exchange", "_loop", "_socket", "_watching", "over")
 
-def _set(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
+    def __init__(self, loop: asyncio.AbstractEventLoop, socket: int, exchange: Exchange[T]) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._exchange = exchange
+        self._watching = 0
+        self.over: asyncio.Future[T] = loop.create_future()
+
+    def wait(self, wanted: int) -> None:
+        """Watch whether the socket can be read, or written if that is wanted too."""
+        if not self._watching:
+            self._loop.add_reader(self._socket, self._go_on)
+        if wanted & WRITE and not self._watching & WRITE:
+            self._loop.add_writer(self._socket, self._go_on)
+        elif self._watching & WRITE and not wanted & WRITE:
+            self._loop.remove_writer(self._socket)
+        self._watching = wanted | READ
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self._watching:
+            self._loop.remove_reader(self._socket)
+        if self._watching & WRITE:
+            self._loop.remove_writer(self._socket)
+        self._watching = 0
+
+    def _go_on(self) -> None:
+        if self.over.done():
+            return
+        try:
+            self.wait(next(self._exchange))
+        except StopIteration as stop:
+            self.stop()
+            self.over.set_result(stop.value)
+        except BaseException as error:
+            self.stop()
+            self.over.set_exception(error)
