@@ -7,15 +7,21 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from durably import Durably, SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.operations.claim import claim
+from durably.core.ids import Ids
+from durably.core.task import Draft
+from durably.stores.operations.accept import accept
+from durably.stores.operations.claim import Claim, claim
+from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import clock
-from durably.stores.operations.sweep import describe_session, open_session
+from durably.stores.operations.sweep import describe_session, held, open_session
 from durably.stores.sqlite.store import SqliteStore
 from durably.stores.statement import Operation, Queries, Steps
 
@@ -166,6 +172,28 @@ def test_a_claim_by_a_session_that_is_gone_writes_nothing(store: SqliteStore) ->
     before = store._writing().execute("SELECT value FROM durably_meta WHERE name = 'token'").fetchall()
     assert not store.run(claim("nobody", ["default"], 10)).live
     assert store._writing().execute("SELECT value FROM durably_meta WHERE name = 'token'").fetchall() == before
+
+
+def test_a_claim_that_finds_nothing_writes_nothing(store: SqliteStore) -> None:
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+    with closing(sqlite3.connect(store.path)) as other:
+        before = other.execute("PRAGMA data_version").fetchall()
+        assert store.run(claim_plain("one", ["default"], 10)) is None
+        assert store.run(claim("one", ["default"], 10)) == Claim(True, [], ANY, plain=True)
+        assert other.execute("PRAGMA data_version").fetchall() == before
+
+
+def test_what_was_packed_is_what_comes_row_by_row(store: SqliteStore) -> None:
+    ids = Ids(store.clock)
+    plain = Draft(ids.task(None), "noop", "default", b"\x00\xff")
+    whole = Draft(
+        ids.task(None), "noop", "default", b"{}", 9, options=b"\x00\xfe", tags='["a"]', once=True, expires_in=99
+    )
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+    store.run(accept([plain, whole]))
+    claimed = store.run(claim("one", ["default"], 10)).tasks
+    assert [task.payload for task in claimed] == [b"{}", b"\x00\xff"]
+    assert store.run(held("one")) == sorted(claimed, key=attrgetter("seq"))
 
 
 def test_a_group_that_cannot_be_written_waits_once_and_one_bad_operation_harms_only_itself(tmp_path: Path) -> None:

@@ -75,8 +75,10 @@ def _finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
         started: dict[tuple[int, int, int | None], dict[int, int | None]] = {}
         for c in changes:
             started.setdefault((c.task.token, c.task.version, c.keep_for), {})[c.task.seq] = c.started_ago or None
-        rows = yield q("finish_silent_tasks", [[*alike, one] for alike, one in started.items()])
-        return (yield from _verdicts(q, changes, set(msgspec.json.decode(rows[0][0]))))
+        [(finished,)] = yield q("finish_silent_tasks", [[*alike, one] for alike, one in started.items()], len(changes))
+        if finished is None:
+            return [Applied(change) for change in changes]
+        return (yield from _verdicts(q, changes, set(msgspec.json.decode(finished))))
     rows = yield q.each(
         "finish_tasks",
         [c.task.id for c in changes],

@@ -25,11 +25,44 @@ SELECT :now,
                           AND EXISTS (SELECT 1 FROM durably_keys k
                                        WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'ready' AND k.alone
                                          AND k.ready_at <= :now))),
-       (SELECT json_group_array(json_array(c.value, coalesce(q.state, 'active'), q.cutoff, g.name IS NOT NULL))
+       (SELECT nullif(json_group_array(json_array(c.value, coalesce(q.state, 'active'), q.cutoff, g.name IS NOT NULL)),
+                      '[]')
           FROM json_each(?1) c
           LEFT JOIN durably_queues q ON q.name = c.value
           LEFT JOIN durably_gates g ON g.name = 'q:' || c.value
          WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
+
+-- :claim_plain
+-- Lease what has been ready longest, range by range, unless there is anything but plain tasks and open queues.
+-- The first part looks, and each of the others does something only if the one before has.
+WITH q AS MATERIALIZED (SELECT value AS gate, substr(value, 3) AS name FROM json_each(?6))
+UPDATE durably_meta SET value = value + 1
+ WHERE name = 'token'
+   AND EXISTS (SELECT 1 FROM durably_sessions WHERE id = ?1 AND state = 'live')
+   AND NOT EXISTS (SELECT 1 FROM durably_turns)
+   AND NOT EXISTS (SELECT 1 FROM durably_cancel_requests)
+   AND EXISTS (SELECT 1 FROM q CROSS JOIN durably_tasks t WHERE t.state = 'ready' AND t.queue = q.name)
+   AND NOT EXISTS (SELECT 1 FROM q
+                    WHERE EXISTS (SELECT 1 FROM durably_keys k
+                                   WHERE k.state = 'ready' AND k.queue = q.name AND k.ready_at <= :now)
+                       OR EXISTS (SELECT 1 FROM durably_lines l WHERE l.queue = q.name AND l.ready_at <= :now)
+                       OR EXISTS (SELECT 1 FROM durably_queues o WHERE o.name = q.name)
+                       OR EXISTS (SELECT 1 FROM durably_gates g WHERE g.name = q.gate)
+                       OR EXISTS (SELECT 1 FROM durably_tasks t WHERE t.alone AND t.queue = q.name)
+                       OR EXISTS (SELECT 1 FROM durably_tasks t
+                                   WHERE t.state = 'ready' AND t.unique_scope = 'waiting' AND t.queue = q.name));
+WITH r AS MATERIALIZED (
+    SELECT value AS queue, json_extract(?3, '$[' || key || ']') AS priority,
+           json_extract(?4, '$[' || key || ']') AS floor
+      FROM json_each(?2) WHERE changes() = 1
+)
+UPDATE durably_tasks AS t
+   SET state = 'leased', session = ?1, token = ({token}),
+       attempt = attempt + 1, spent = spent + 1, version = version + 1, started_at = :now
+ WHERE seq IN (SELECT f.seq FROM r CROSS JOIN durably_tasks f
+                WHERE f.state = 'ready' AND f.queue = r.queue AND f.priority = r.priority AND f.ready_at >= r.floor
+                LIMIT ?5);
+SELECT {packed} {claimed} AND t.session = ?1 AND changes() > 0
 
 -- :admit
 -- Whoever left a marker may be gone: the row is made so that every claim looks at it now, and then corrects it.
@@ -41,11 +74,14 @@ SELECT queue, gate, ready_at FROM (SELECT * FROM durably_turns ORDER BY seq LIMI
 DELETE FROM durably_turns WHERE seq IN (SELECT seq FROM durably_turns ORDER BY seq LIMIT ?1)
 
 -- :claim_ready
-UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
+-- Where nothing is ready, nothing is written: a commit would wake everybody else who waits.
+UPDATE durably_meta SET value = value + 1
+ WHERE name = 'token'
+   AND EXISTS (SELECT 1 FROM durably_tasks WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?2)));
 WITH r AS MATERIALIZED (
     SELECT value AS queue, json_extract(?3, '$[' || key || ']') AS priority,
            json_extract(?4, '$[' || key || ']') AS floor, json_extract(?5, '$[' || key || ']') AS cutoff
-      FROM json_each(?2)
+      FROM json_each(?2) WHERE changes() = 1
 )
 UPDATE durably_tasks AS t
    SET state = 'leased', session = ?1, token = ({token}),
@@ -54,7 +90,7 @@ UPDATE durably_tasks AS t
                 WHERE f.state = 'ready' AND f.queue = r.queue AND f.priority = r.priority AND f.ready_at >= r.floor
                   AND f.created_at <= r.cutoff AND f.alone = ?7
                 LIMIT ?6);
-SELECT {packed} {claimed} AND t.session = ?1
+SELECT {packed} {claimed} AND t.session = ?1 AND changes() > 0
 
 -- :line_heads
 SELECT queue, gate, priority, ready_at FROM durably_tasks

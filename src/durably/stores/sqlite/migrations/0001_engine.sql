@@ -60,6 +60,7 @@ CREATE INDEX durably_tasks_leased  ON durably_tasks (session, token) WHERE state
 CREATE INDEX durably_tasks_expiry  ON durably_tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX durably_tasks_cancel  ON durably_tasks (id) WHERE cancel IS NOT NULL;
 CREATE INDEX durably_tasks_alone   ON durably_tasks (queue) WHERE alone;
+CREATE INDEX durably_tasks_waiting ON durably_tasks (queue) WHERE state = 'ready' AND unique_scope = 'waiting';
 
 CREATE TABLE durably_history (
     id           TEXT     PRIMARY KEY,
