@@ -150,17 +150,17 @@ def _running(facts: Evidence) -> Why:
         return Why("lease_over", sentence, told)
     since = f" since {_at(task.started_at, facts.now)}" if task.started_at else ""
     held = f"session {task.session} ({owner.where}) until {_at(owner.expires_at, facts.now)}"
-    follows = facts.head is not None and facts.head.id != task.id
-    sentence = f"It is running{since}, attempt {task.attempt}, leased by {held}."
-    if facts.head is not None and follows:
+    code, sentence = "running", f"It is running{since}, attempt {task.attempt}, leased by {held}."
+    if facts.head is not None and facts.head.id != task.id:
         told |= {"head": facts.head.id}
-        sentence = (
+        code, sentence = (
+            "following",
             f"It was leased together with {facts.head.id}, which is ahead of it in its key, by {held}; "
-            "it runs after that one, and may have begun."
+            "it runs after that one, and may have begun.",
         )
     if task.cancel is not None:
         return Why("stopping", f"{sentence} It was asked to stop: {task.cancel}.", told | {"cancel": task.cancel})
-    return Why("following", sentence, told) if follows else Why("running", sentence, told)
+    return Why(code, sentence, told)
 
 
 def _delayed(facts: Evidence) -> Why:
