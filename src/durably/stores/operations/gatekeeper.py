@@ -53,14 +53,13 @@ def lock_gates(q: Queries, names: list[str], now: int, room: int) -> Steps[Gatek
     """Lock those that nobody else holds, and count what they have left."""
     if not names:
         return Gatekeeper({}, set(), now)
-    known = {name for (name,) in (yield q("known_gates", names))}
-    locked: dict[str, tuple[Gate, Allowance]] = {}
-    if known:
-        gates = [Gate(*row) for row in (yield q("lock_gates", sorted(known)))]
-        # The locks are held before the permits are counted, so no other claim's permit is missed.
-        in_use: dict[str, int] = dict((yield q("count_permits", [gate.name for gate in gates])) if gates else [])
-        locked = {gate.name: (gate, allowance(gate, in_use.get(gate.name, 0), now, room)) for gate in gates}
-    return Gatekeeper(locked, set(names) - known, now)
+    gates = [Gate(*row) for row in (yield q("lock_gates", names))]
+    missing = set(names) - {gate.name for gate in gates}
+    held = {name for (name,) in (yield q("known_gates", sorted(missing)))} if missing else set()
+    # The locks are held before the permits are counted, so no other claim's permit is missed.
+    in_use: dict[str, int] = dict((yield q("count_permits", [gate.name for gate in gates])) if gates else [])
+    locked = {gate.name: (gate, allowance(gate, in_use.get(gate.name, 0), now, room)) for gate in gates}
+    return Gatekeeper(locked, missing - held, now)
 
 
 def settle_gates(q: Queries, keeper: Gatekeeper) -> Steps[None]:

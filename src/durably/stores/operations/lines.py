@@ -62,15 +62,16 @@ def _left(desk: Desk, line: Line, room: int) -> int:
 
 def _dealt(desk: Desk, heads: Sequence[Head], room: int) -> dict[Line, int]:
     """How many of each line come first, within what its gate and its queue allow."""
-    shares: Counter[Line] = Counter()
-    planned: Counter[str] = Counter()
-    for line in (head.line for head in heads):
+    shares: dict[Line, int] = {}
+    gates = {gate: desk.keeper.left(f"g:{gate}", room) for gate in {head.line[1] for head in heads}}
+    queues = {queue: desk.queue_left(desk.lanes[queue], room) for queue in {head.line[0] for head in heads}}
+    for line in [head.line for head in heads]:
         queue, gate = line
-        gate_left = desk.keeper.left(f"g:{gate}", room) - planned[f"g:{gate}"]
-        queue_left = desk.queue_left(desk.lanes[queue], room) - planned[f"q:{queue}"]
-        if shares.total() < room and gate_left > 0 and queue_left > 0:
-            shares[line] += 1
-            planned.update({f"g:{gate}": 1, f"q:{queue}": 1})
+        if room > 0 and gates[gate] > 0 and queues[queue] > 0:
+            shares[line] = shares.get(line, 0) + 1
+            gates[gate] -= 1
+            queues[queue] -= 1
+            room -= 1
     return shares
 
 
