@@ -126,7 +126,6 @@ def test_nothing_can_be_injected(field: str, evil: str) -> None:
         {"headers": [("X-A", "b")]},
         {"headers": {"X-A": 7}},
         {"headers": {7: "x"}},
-        {"headers": {"Sender": "a@x.example", "sender": "b@x.example"}},
         {"subject": None},
         {"text": 5},
         {"text": None, "html": b"<p>Hi</p>"},
@@ -139,8 +138,23 @@ def test_nothing_can_be_injected(field: str, evil: str) -> None:
     ],
 )
 def test_what_makes_no_mail_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadOption):
+    with pytest.raises(BadOption) as caught:
         written(**wrong)
+    assert "cannot be written" not in str(caught.value), "the reason must be one for people"
+
+
+@pytest.mark.parametrize("field", ["subject", "text", "html", "header", "attachment"])
+def test_half_of_a_pair_of_surrogates_is_called_so(field: str) -> None:
+    half = "a\ud800b"
+    given = {"header": {"headers": {"X-A": half}}, "attachment": {"attachments": [Attachment(half, b"")]}}
+
+    with pytest.raises(BadOption, match="lone surrogates"):
+        written(**given.get(field, {field: half}))
+
+
+def test_what_python_itself_does_not_write_is_refused_with_its_reason() -> None:
+    with pytest.raises(BadOption, match="this mail cannot be written: ValueError: There may be at most 1 sender"):
+        written(headers={"Sender": "a@x.example", "sender": "b@x.example"})
 
 
 @pytest.mark.parametrize(

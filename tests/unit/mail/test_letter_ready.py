@@ -197,6 +197,14 @@ def test_what_cannot_be_written_is_refused_with_a_reason(content: str) -> None:
         accepted(message)
 
 
+def test_a_part_that_is_not_encoded_as_it_says_is_refused() -> None:
+    message = a_message(Message, **{"Content-Transfer-Encoding": "base64"})
+    message.set_payload(b"Gr\xfc\xdfe".decode("ascii", "surrogateescape"))
+
+    with pytest.raises(BadOption, match="cannot be written"):
+        accepted(message)
+
+
 def test_what_is_between_the_parts_must_be_ascii() -> None:
     message = MIMEMultipart()
     message["From"], message["To"] = "shop@here.example", "ann@x.example"
