@@ -126,7 +126,7 @@ def test_tasks_list_can_be_narrowed(durably: command.Durably, shop: Shop) -> Non
     assert found("--state", "blocked") == [one.id]
     assert found("--limit", "1") == [other.id]
     assert found("--limit", "1", "--before", other.id) == [one.id]
-    assert found("--limit", "0") == []
+    assert "argument --limit: '0' must be" in durably("tasks", "list", "--limit", "0").err
     assert durably("tasks", "list", "--state", "dead").out == "No tasks match.\n"
     assert durably("tasks", "list", "--state", "dead", "--json").data == []
 
@@ -302,7 +302,11 @@ def test_dead_list_tells_the_reason(durably: command.Durably, shop: Shop) -> Non
     assert data["id"] == handle.id
     assert data["state"] == "dead"
     assert durably("dead", "list", "--json", "--queue", "mail").data == []
-    assert durably("dead", "list", "--json", "--limit", "0").data == []
+    for command_line in (["dead", "list"], ["keys", "list"]):
+        for limit in ("0", "-3"):
+            ran = durably(*command_line, "--limit", limit)
+            assert (ran.code, ran.out) == (2, "")
+            assert f"argument --limit: '{limit}' must be a number from 1 to 999999999" in ran.err
 
 
 def test_dead_show_prints_payload_and_trace_and_refuses_the_living(durably: command.Durably, shop: Shop) -> None:

@@ -182,6 +182,36 @@ class TestWhatIsAccepted:
             django.send_mail("Hello", "x", SHOP, [f"{ANN}\r\nRCPT TO:<eve@evil.example>"])
         assert site.mails() == []
 
+    @pytest.mark.parametrize("name", ["X-A\r\nBcc: eve@evil.example\r\nX-B", "X-A\nB", "X A", "X\0"])
+    def test_the_name_of_a_header_cannot_bring_others_with_it(self, site: Site, name: str) -> None:
+        with pytest.raises(BadOption, match="is not the name of a header"):
+            django.EmailMessage("Hello", "x", SHOP, [ANN], headers={name: "v"}).send()
+        assert site.mails() == []
+
+    @pytest.mark.parametrize("name", ["Bcc", "Resent-Bcc"])
+    def test_a_header_does_not_show_whom_nobody_may_see(self, site: Site, name: str) -> None:
+        django.EmailMessage("Hello", "x", SHOP, [ANN], headers={name: "eve@evil.example"}).send()
+
+        [mail] = site.mails()
+        assert addresses(mail) == [ANN]
+        assert b"eve" not in site.app.mail.source(mail.id)
+
+    @pytest.mark.parametrize("domain", ["straße.example", "نامه\u200cی.example", "example\u3002org"])
+    def test_a_domain_that_not_all_read_alike_is_refused(self, site: Site, domain: str) -> None:
+        for sender, to in ((SHOP, f"ann@{domain}"), (f"shop@{domain}", ANN)):
+            with pytest.raises(BadOption, match="write the domain in ASCII"):
+                django.send_mail("Hello", "x", sender, [to])
+        assert site.mails() == []
+
+    def test_a_body_is_seven_bits_wide(self, site: Site) -> None:
+        message = django.EmailMultiAlternatives("Grüße", "Schöne", SHOP, [ANN])
+        message.attach_alternative("<p>Schöne</p>", "text/html")
+        message.attach("before.eml", message_from_bytes("Subject: x\n\nSchön\n".encode()), "message/rfc822")
+        message.send()
+
+        assert site.app.mail.source(site.mails()[0].id).isascii()
+        assert content(site.source().get_body(("plain",))) == "Schöne"
+
     def test_a_worker_sends_it(self, site: Site) -> None:
         server = Script()
 
@@ -259,7 +289,7 @@ class TestTransactions:
             if silently:
                 assert send(transport="nowhere") == 0
             else:
-                with pytest.raises(BadOption, match="there is no destination 'nowhere'"):
+                with pytest.raises(BadOption, match="transport: there is no 'nowhere'; add it first"):
                     send(transport="nowhere")
             within.order("o-2")
             assert send() == 1
@@ -301,7 +331,7 @@ class TestSettings:
     def test_failing_silently_is_not_counted(self, site: Site) -> None:
         with site.settings(DURABLY_MAIL_TRANSPORT="nowhere"):
             assert django.send_mail("Hello", "x", SHOP, [ANN], fail_silently=True) == 0
-            with pytest.raises(BadOption, match="there is no destination 'nowhere'"):
+            with pytest.raises(BadOption, match="transport: there is no 'nowhere'; add it first"):
                 django.send_mail("Hello", "x", SHOP, [ANN])
 
         assert site.mails() == []

@@ -20,8 +20,9 @@ import pytest
 from durably import BadOption, Durably
 from durably.core.delivery import Destination, Kind, Message, Outcome
 from durably.deliveries.channel import Channel, Delivery
+from durably.mail.attachments import Attachment
 from durably.mail.info import MailInfo
-from durably.mail.letter import Attachment, Letter, Words, letter
+from durably.mail.letter import Letter, Words, letter
 from durably.mail.local import RULE, Console, Files, folder, shown
 
 ANN, BOB, CYD = "ann@x.example", "bob@x.example", "cyd@x.example"

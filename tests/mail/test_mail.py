@@ -160,7 +160,7 @@ def test_what_is_no_mail_is_refused_and_what_there_is_not_is_said(app: Durably) 
     app.mail.add_transport("main", "smtp://mail.example")
     with pytest.raises(BadOption, match="to"):
         app.mail.send(sender="shop@here.example", to=[], subject="Hello", text="x")
-    with pytest.raises(BadOption, match="no destination"):
+    with pytest.raises(BadOption, match="transport: there is no 'other'; add it first"):
         app.mail.send(sender="shop@here.example", to=ANN, subject="Hello", text="x", transport="other")
     with pytest.raises(BadOption, match="transport"):
         app.mail.add_transport("worse", "https://mail.example")

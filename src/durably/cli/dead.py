@@ -9,7 +9,7 @@ from typing import Any
 from durably.app import Durably
 from durably.cli import tasks
 from durably.cli.connect import on_store
-from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer
 from durably.cli.select import full_ids
 from durably.cli.table import table
@@ -28,7 +28,7 @@ def add(commands: Commands[Parser]) -> None:
     own = group(commands, "dead", "dead letters: look, replay, forget", ["durably dead list"])
     parser = command(own, "list", "dead letters, newest first", ["durably dead list --queue billing --json"])
     _filters(parser)
-    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    limited(parser)
     on_store(parser, list_dead)
 
     parser = command(own, "show", "one dead letter with its payload and every error", ["durably dead show 0190a5d1"])
@@ -80,7 +80,7 @@ def _dry_run(parser: Parser) -> None:
 
 def list_dead(app: Durably, options: argparse.Namespace) -> int:
     """`durably dead list`."""
-    found = app.dead.list(**_which(options), limit=max(options.limit, 0))
+    found = app.dead.list(**_which(options), limit=options.limit)
     answer(options, found, _table(found) if found else "No dead letters.")
     return 0
 

@@ -14,7 +14,7 @@ import msgspec
 from durably.app import Durably
 from durably.cli.connect import on_store
 from durably.cli.detail import sentence
-from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer, note
 from durably.cli.report import Waiting, as_data, as_table, as_text, facts, outcome, report, standing
 from durably.cli.usage import Usage
@@ -83,7 +83,7 @@ def _declare_looks(own: Commands[Parser]) -> None:
     )
     parser.add_argument("--standing", choices=[one.value for one in Standing], help="only those that stand so")
     parser.add_argument("--after", metavar="NAME", default="", help="only those after this name: the next page")
-    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    limited(parser)
     on_store(parser, list_destinations)
 
     parser = _of_one(
@@ -210,9 +210,7 @@ def set_destination(app: Durably, options: argparse.Namespace) -> int:
 
 def list_destinations(app: Durably, options: argparse.Namespace) -> int:
     """`durably destinations list`."""
-    found = app.deliveries.destinations.list(
-        standing=options.standing, after=options.after, limit=max(options.limit, 0)
-    )
+    found = app.deliveries.destinations.list(standing=options.standing, after=options.after, limit=options.limit)
     nobody = "No destinations match."
     if options.standing is None and not options.after:
         nobody = "No destinations. Add one with `durably destinations add NAME ADDRESS`."

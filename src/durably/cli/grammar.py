@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from durably.core.brief import brief
 
 Commands = argparse._SubParsersAction  # argparse has no public name for it
 Run = Callable[[argparse.Namespace], int]
@@ -31,6 +34,18 @@ def command(
     parser = commands.add_parser(name, help=summary, description=_sentence(summary), epilog=shown(examples))
     parser.set_defaults(run=run)
     return parser
+
+
+def limited(parser: Parser, what: str = "how many at most (50)") -> None:
+    """Give a command that lists something the option of how much of it."""
+    parser.add_argument("--limit", metavar="N", type=_count, default=50, help=what)
+
+
+def _count(given: str) -> int:
+    """One thing or more."""
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", given):
+        raise argparse.ArgumentTypeError(f"{brief(given)} must be a number from 1 to 999999999")
+    return int(given)
 
 
 def helping(parser: Parser) -> Run:

@@ -9,7 +9,7 @@ import msgspec
 
 from durably.app import Durably
 from durably.cli.connect import chosen_namespace, on_store
-from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer
 from durably.cli.table import table
 from durably.cli.tasks import as_table
@@ -26,7 +26,7 @@ def add(commands: Commands[Parser]) -> None:
     parser = command(own, "list", "keys with tasks waiting", ["durably keys list --state paused"])
     parser.add_argument("--queue", help="only keys of this queue")
     parser.add_argument("--state", choices=["ready", "leased", "paused"], help="only keys in this state")
-    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    limited(parser)
     on_store(parser, list_keys)
     for name, summary, run in (
         ("show", "a key and the tasks that wait in it, the head first", show),
@@ -47,7 +47,7 @@ def add(commands: Commands[Parser]) -> None:
 def list_keys(app: Durably, options: argparse.Namespace) -> int:
     """`durably keys list`."""
     namespace = chosen_namespace(app, options)
-    found = app.keys.list(queue=options.queue, state=options.state, limit=max(options.limit, 0))
+    found = app.keys.list(queue=options.queue, state=options.state, limit=options.limit)
     found = [key for key in found if namespace in (None, split_queue(key.queue)[0])]
     rows = [(key.queue, key.key, _state(key), key.waiting, key.reason) for key in found]
     text = "No ordering keys wait. A key appears here once a worker has seen it."

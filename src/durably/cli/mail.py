@@ -16,7 +16,7 @@ from durably.app import Durably
 from durably.cli.beginnings import whole_id
 from durably.cli.connect import on_store
 from durably.cli.detail import sentence
-from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer, note
 from durably.cli.report import as_data, next_try, standing
 from durably.cli.table import table
@@ -59,7 +59,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--password", metavar="TEXT", help="what the user logs in with; - reads it from stdin")
     parser.add_argument("--fallback", metavar="NAME", help="the transport that gets what this one cannot take")
     parser.add_argument("--rate", metavar="N/s", help="so many mails per time, such as 20/s or 300/m")
-    parser.add_argument("--concurrency", metavar="N", type=int, help="so many mails at once (10)")
+    parser.add_argument("--concurrency", metavar="N", type=int, help="so many mails at once (100)")
     on_store(parser, transport)
 
 
@@ -68,7 +68,7 @@ def _declare_mails(own: Commands[Parser]) -> None:
     parser = command(own, "list", "mails, newest first, and how they stand", examples)
     parser.add_argument("--state", choices=STATES, help="only mails in this state")
     parser.add_argument("--before", metavar="ID", help="only mails older than this one: the next page")
-    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    limited(parser)
     on_store(parser, list_mails)
 
     examples = ["durably mail show 0190a5d1", "durably mail show order-7 --source"]
@@ -103,7 +103,7 @@ def _declare_suppressions(own: Commands[Parser]) -> None:
     examples = ["durably mail suppressions", "durably mail suppressions --after ann@acme.test --limit 200"]
     parser = command(own, "suppressions", "addresses that get no mail, and why", examples)
     parser.add_argument("--after", metavar="ADDRESS", help="only those after this address: the next page")
-    parser.add_argument("--limit", type=int, default=50, help="how many (50); entries of one address stay together")
+    limited(parser, "how many (50); entries of one address stay together")
     on_store(parser, suppressions)
 
 
@@ -128,7 +128,7 @@ def list_mails(app: Durably, options: argparse.Namespace) -> int:
     before = None if options.before is None else _whole_id(app, options.before)
     if before is None and options.before is not None:
         raise UnknownTask(f"there is no mail {options.before!r}: --before takes an id, or its beginning")
-    found = app.mail.list(state=options.state, before=before, limit=max(options.limit, 0))
+    found = app.mail.list(state=options.state, before=before, limit=options.limit)
     answer(options, found, _mails(found) if found else "No mails match.")
     if options.app is None and any(one.about is None for one in found):
         note("some mails cannot be read here: --app module:app reads them with the codec of your application")
@@ -297,7 +297,7 @@ def _why(one: SuppressionInfo) -> str:
 
 def suppressions(app: Durably, options: argparse.Namespace) -> int:
     """`durably mail suppressions`."""
-    found = _page(app, options.after, max(options.limit, 0))
+    found = _page(app, options.after, options.limit)
     rows = [(one.address, one.category, one.cause, relative(one.since), one.note) for one in found]
     text = "Everybody gets mail." if options.after is None else "No addresses match."
     if rows:
@@ -313,7 +313,7 @@ def _page(app: Durably, after: str | None, limit: int) -> list[SuppressionInfo]:
     listed = app.mail.suppressions
     before = [] if after is None else listed.get(after)
     start = before[0].address if before else (after or "").casefold()
-    listing = listed.list(after=(start, ""), limit=limit + len(before)) if limit else []
+    listing = listed.list(after=(start, ""), limit=limit + len(before))
     found = [one for one in listing if one not in before][:limit]
     if found:
         found += [one for one in listed.get(found[-1].address) if one not in found]

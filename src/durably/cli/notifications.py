@@ -12,11 +12,11 @@ from durably.app import Durably
 from durably.cli.beginnings import whole_id
 from durably.cli.connect import on_store
 from durably.cli.detail import sentence
-from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer, compact, note
 from durably.cli.table import table
 from durably.cli.words import exact, printable, relative
-from durably.errors import UnknownTask
+from durably.errors import DurablyError, UnknownTask
 
 if TYPE_CHECKING:
     from durably.notifications.inbox import EntryInfo
@@ -36,7 +36,7 @@ def add(commands: Commands[Parser]) -> None:
         "durably notifications list --kind order.paid",
         "durably notifications list --recipient ann --limit 200",
     ]
-    parser = command(own, "list", "notifications, newest first, and how many of their routes stand how", examples)
+    parser = command(own, "list", "notifications, newest first, and how their routes stand", examples)
     _narrow(parser)
     on_store(parser, list_notifications)
 
@@ -58,7 +58,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("recipient", metavar="RECIPIENT", help="whose inbox")
     parser.add_argument("--unread", action="store_true", help="only what was not read yet")
     parser.add_argument("--archived", action="store_true", help="what was put away too")
-    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    limited(parser)
     on_store(parser, inbox)
 
 
@@ -66,7 +66,7 @@ def _narrow(parser: Parser) -> None:
     parser.add_argument("--kind", metavar="NAME", help="only those of this kind")
     parser.add_argument("--recipient", metavar="NAME", help="only those for this recipient")
     parser.add_argument("--before", metavar="ID", help="only those of notifications older than this one: the next page")
-    parser.add_argument("--limit", type=int, default=50, help="so many notifications at most (50)")
+    limited(parser, "so many notifications at most (50)")
 
 
 def list_notifications(app: Durably, options: argparse.Namespace) -> int:
@@ -87,9 +87,22 @@ def show(app: Durably, options: argparse.Namespace) -> int:
     if found.problem is not None:
         told.append(sentence(f"It is malformed, and nobody gets it: {found.problem}"))
     elif found.routes:
-        told.append(_routes([(found, one) for one in found.routes], kinds=False))
+        told += [_routes([(found, one) for one in found.routes], kinds=False), "", *_lost_mails(app, found)]
     answer(options, found, "\n".join(told).rstrip())
     return 0
+
+
+def _lost_mails(app: Durably, found: NotificationInfo) -> Iterator[str]:
+    """What became of mails that nobody got: their routes are sent, since the outbox has them."""
+    for route in found.routes:
+        if route.state == "sent" and route.channel == "mail" and route.via:
+            try:
+                mail = app.mail.get(route.via)
+            except DurablyError:
+                continue
+            if mail.state in ("dead", "cancelled"):
+                told = f"The mail to {route.recipient} is {mail.state}; `durably mail show {mail.id}` tells why."
+                yield sentence(told)
 
 
 def routes(app: Durably, options: argparse.Namespace) -> int:
@@ -112,7 +125,7 @@ def routes(app: Durably, options: argparse.Namespace) -> int:
 def inbox(app: Durably, options: argparse.Namespace) -> int:
     """`durably notifications inbox`."""
     own = app.notifications.inbox
-    found = own.list(options.recipient, unread=options.unread, archived=options.archived, limit=max(options.limit, 0))
+    found = own.list(options.recipient, unread=options.unread, archived=options.archived, limit=options.limit)
     counts = own.counts(options.recipient)
     rows = [(one.id, _mark(one), relative(one.since), one.kind, one.title) for one in found]
     told = [table(("ID", "", "SINCE", "KIND", "TITLE"), rows, whole=("SINCE",)), ""] if found else []
@@ -123,9 +136,7 @@ def inbox(app: Durably, options: argparse.Namespace) -> int:
 
 def _listed(app: Durably, options: argparse.Namespace) -> list[NotificationInfo]:
     before = None if options.before is None else _whole(app, options.before)
-    return app.notifications.list(
-        kind=options.kind, recipient=options.recipient, before=before, limit=max(options.limit, 0)
-    )
+    return app.notifications.list(kind=options.kind, recipient=options.recipient, before=before, limit=options.limit)
 
 
 def _found(app: Durably, given: str) -> NotificationInfo:

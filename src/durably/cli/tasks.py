@@ -8,7 +8,7 @@ import sys
 from durably.app import Durably
 from durably.cli.connect import on_store
 from durably.cli.detail import as_data, as_text, reason, sentence
-from durably.cli.grammar import Commands, Parser, command, group
+from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer, note
 from durably.cli.table import table
 from durably.cli.words import relative
@@ -33,7 +33,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--key", help="only tasks with this ordering key")
     parser.add_argument("--tag", help="only tasks with this tag")
     parser.add_argument("--before", metavar="ID", help="only tasks older than this one: the next page")
-    parser.add_argument("--limit", type=int, default=50, help="how many at most (50)")
+    limited(parser)
     on_store(parser, list_tasks)
 
     parser = command(own, "show", "one task with every failed attempt", ["durably tasks show 0190a5d1"])
@@ -55,7 +55,7 @@ def list_tasks(app: Durably, options: argparse.Namespace) -> int:
     """`durably tasks list`."""
     before = None if options.before is None else app.tasks.find(options.before).id
     found = app.tasks.list(
-        limit=max(options.limit, 0),
+        limit=options.limit,
         state=options.state,
         queue=options.queue,
         task=options.task,

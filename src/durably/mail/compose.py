@@ -16,9 +16,11 @@ from durably.core.brief import brief
 from durably.core.delivery import Destination, Message, Rules
 from durably.core.options import text
 from durably.errors import BadOption
+from durably.mail.attachments import Attachment
 from durably.mail.info import NAMED, About
-from durably.mail.letter import Attachment, Letter, Words, from_message, letter
+from durably.mail.letter import Letter, Words, letter
 from durably.mail.library import Templates
+from durably.mail.ready import from_message
 from durably.mail.templates import Rendered
 from durably.stores.operations.mail import Row
 
@@ -99,15 +101,8 @@ def _words(rendered: Rendered | None, options: MailOptions, usual: str | None) -
 
 
 def _of_message(message: AnyMessage, mail: str, now: int, options: MailOptions) -> Letter:
-    to = options.get("to", ())
-    return from_message(
-        message,
-        mail,
-        now,
-        sender=options.get("sender"),
-        to=[to] if isinstance(to, str) else to,
-        category=_category(options),
-    )
+    to, sender = options.get("to", ()), options.get("sender")
+    return from_message(message, mail, now, sender=sender, to=to, category=_category(options))
 
 
 def _decoded(subject: object) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from durably.core.brief import brief
 from durably.errors import DurablyError
-from durably.mail.letter import address
+from durably.mail.addresses import address
 from durably.mail.mail import Mail
 
 KEY, CATEGORY = "x-durably-key", "x-durably-category"
@@ -31,7 +31,6 @@ _django: Any = import_module("django")
 _base: Any = import_module("django.core.mail.backends.base")
 _conf: Any = import_module("django.conf")
 _db: Any = import_module("django.db")
-_encoding: Any = import_module("django.utils.encoding")
 _exceptions: Any = import_module("django.core.exceptions")
 
 _POLICY: dict[str, Any] = {"policy": SMTP} if _django.VERSION >= (6,) else {}
@@ -63,8 +62,8 @@ class EmailBackend(_base.BaseEmailBackend):  # type: ignore[misc]
             with self._transaction() as within:
                 mail.send(
                     _written(message),
-                    sender=_address(message.from_email, "from_email"),
-                    to=[_address(one, "to") for one in message.recipients()],
+                    sender=address(str(message.from_email), "from_email")[1],
+                    to=[address(str(one), "to")[1] for one in message.recipients()],
                     category=said.get(CATEGORY, ""),
                     key=said.get(KEY),
                     transport=self._transport,
@@ -102,12 +101,6 @@ def _written(message: Any) -> Message:
     for name in (KEY, CATEGORY):
         del made[name]
     return made
-
-
-def _address(given: Any, what: str) -> str:
-    """An address for the envelope, with the domain as DNS has it: servers take that, whatever else they know."""
-    local, _, domain = address(str(given), what)[1].rpartition("@")
-    return f"{local}@{_encoding.punycode(domain)}"
 
 
 def _mail_of(where: Any) -> Mail:

@@ -7,7 +7,6 @@ added. The hash is SHA-256, the key RSA (RFC 6376) or Ed25519 (RFC 8463).
 from __future__ import annotations
 
 import re
-import unicodedata
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,10 +15,11 @@ from textwrap import wrap
 
 from durably.core.brief import brief
 from durably.errors import BadOption, MissingPackage
+from durably.mail.domains import LONGEST_NAME, dns_name
+from durably.mail.source import CRLF, NEXT_FIELD, with_crlf
 
 LEAST_BITS = 1024
 """Receivers take no shorter RSA keys."""
-LONGEST_NAME = 253
 WIDTH = 76
 SIGNED = (
     b"from",
@@ -43,10 +43,7 @@ SIGNED = (
 SEALED = frozenset({b"from", b"subject", b"date", b"to", b"cc"})
 """The fields that are signed once more than they are there, so that nobody can add another one."""
 
-CRLF = b"\r\n"
 _FIELD = re.compile(rb"([!-9;-~]+)[ \t]*:(.*)", re.DOTALL)
-_NEXT_FIELD = re.compile(rb"\r\n(?![ \t])")
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 Field = tuple[bytes, bytes]
 """The name of a header field in lower case, and its value as it is written."""
@@ -65,12 +62,12 @@ class Dkim:
 
     def covers(self, sender: str) -> bool:
         """Whether an address belongs to the domain, or to one below it: only there the signature counts."""
-        found = _name(sender.rpartition("@")[2]) if "@" in sender else None
+        found = dns_name(sender.rpartition("@")[2]) if "@" in sender else None
         return found is not None and (found == self.domain or found.endswith(f".{self.domain}"))
 
     def sign(self, source: bytes, now: float) -> bytes:
         """The source with a signature in front, and every line ended as SMTP wants it."""
-        lines = _with_crlf(source)
+        lines = with_crlf(source)
         fields, body = _parsed(lines)
         names, chosen = _chosen(fields)
         header = self._header(names, body, now)
@@ -95,15 +92,10 @@ class Dkim:
         return "\r\n ".join(wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)).encode()
 
 
-def _with_crlf(source: bytes) -> bytes:
-    """The source with the line ends that it has on the wire, whatever it has here."""
-    return source.replace(CRLF, b"\n").replace(b"\r", b"\n").replace(b"\n", CRLF)
-
-
 def _parsed(lines: bytes) -> tuple[list[Field], bytes]:
     """The header fields and the body."""
     head, _, body = lines.partition(CRLF + CRLF)
-    return [_field(one) for one in _NEXT_FIELD.split(head.removesuffix(CRLF))], body
+    return [_field(one) for one in NEXT_FIELD.split(head.removesuffix(CRLF))], body
 
 
 def _field(written: bytes) -> Field:
@@ -148,14 +140,14 @@ def _single_spaced(text: bytes) -> bytes:
 
 
 def _domain(given: str) -> str:
-    found = _name(given) if isinstance(given, str) else None
+    found = dns_name(given) if isinstance(given, str) else None
     if found is None or "." not in found:
         raise BadOption(f"dkim domain: {brief(given)} is not the name of a domain; write it like example.org")
     return found
 
 
 def _selector(given: str, domain: str) -> str:
-    found = _name(given) if isinstance(given, str) and given.isascii() else None
+    found = dns_name(given) if isinstance(given, str) and given.isascii() else None
     if found is None:
         raise BadOption(f"dkim selector: {brief(given)} is not a name in DNS; write letters, digits, hyphens and dots")
     place = f"{found}._domainkey.{domain}"
@@ -165,26 +157,6 @@ def _selector(given: str, domain: str) -> str:
             f"DNS has at most {LONGEST_NAME}, so choose a shorter one"
         )
     return found
-
-
-def _name(given: str) -> str | None:
-    """The name as DNS has it, in lower case and ASCII; None if it can have none."""
-    if len(given) > LONGEST_NAME:
-        return None
-    labels = [_label(label) for label in unicodedata.normalize("NFC", given).lower().split(".")]
-    found = ".".join(labels)
-    return found if len(found) <= LONGEST_NAME and all(map(_LABEL.fullmatch, labels)) else None
-
-
-def _label(label: str) -> str:
-    """The label in ASCII; empty if that loses something, since old and new IDNA then disagree on what it is (ß)."""
-    if label.isascii():
-        return label
-    try:
-        written = label.encode("idna")
-        return written.decode("ascii") if written.decode("idna") == label else ""
-    except UnicodeError:
-        return ""
 
 
 def _signing(private_key: str | bytes) -> tuple[str, Callable[[bytes], bytes]]:

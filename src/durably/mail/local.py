@@ -22,7 +22,8 @@ from durably.core.delivery import Kind, Outcome
 from durably.core.task import clean
 from durably.deliveries.channel import Delivery
 from durably.errors import BadOption
-from durably.mail.letter import CONTROL, Letter, read
+from durably.mail.headers import CONTROL
+from durably.mail.letter import Letter, read
 from durably.mail.results import Recipient, Results, kept, outcome, waiting
 
 RULE = "-" * 72

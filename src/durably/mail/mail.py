@@ -213,6 +213,8 @@ class Mail:
         return accept_mail(post.row, self._deliveries.accepting(post.message, [post.target], again, fresh, HOOK))
 
     def _read(self, mail: str) -> Plan[tuple[Row, About, Letter]]:
+        if not isinstance(mail, str):
+            raise BadOption(f"mail: {brief(mail)} must be the id of a mail, or its key")
         row: Row | None = yield find_mail(self._namespace, mail)
         message: Message | None = None
         if row is not None:
@@ -234,8 +236,10 @@ class Mail:
         state = mail_state(None if one.info is None else one.info.state)
         recipients = recipient_infos(made.recipients, one.kept, state, one.possible_duplicate)
         accepted = as_datetime(row.created_at)
+        # What became of the task is no word about the mail: nobody discarded that.
+        reason = None if one.reason is None else one.reason.removeprefix("discarded: ")
         return MailInfo(
-            row.id, state, one.reason, about, row.key, one.destination, accepted, one.task, one.info, recipients
+            row.id, state, reason, about, row.key, one.destination, accepted, one.task, one.info, recipients
         )
 
     def _resent(self, mail: str) -> Plan[MailInfo]:

@@ -19,7 +19,7 @@ from durably.core.moment import as_datetime
 from durably.core.options import text
 from durably.core.task import clean
 from durably.errors import BadOption
-from durably.mail.letter import address
+from durably.mail.addresses import address
 from durably.stores.operations.mail import Suppression, list_suppressions, suppress, suppressed, unsuppress
 from durably.stores.statement import Operation
 
@@ -48,11 +48,11 @@ class Suppressions:
 
     def add(self, address: str, cause: Cause = "manual", *, category: str = "", note: str = "") -> bool:
         """Write to an address no more; whether it is new to the list. With `category`, only mail of that kind."""
-        return bool(self._store.run(self._adding([address], cause, category, note)))
+        return bool(self._store.run(self._adding(_folded(address), cause, category, note)))
 
     async def aadd(self, address: str, cause: Cause = "manual", *, category: str = "", note: str = "") -> bool:
         """The asynchronous twin of add."""
-        return bool(await self._store.arun(self._adding([address], cause, category, note)))
+        return bool(await self._store.arun(self._adding(_folded(address), cause, category, note)))
 
     def remove(self, address: str, *, category: str | None = None) -> bool:
         """Write to an address again; whether it was on the list. With `category`, that entry only."""
@@ -79,8 +79,8 @@ class Suppressions:
         return _told(await self._store.arun(list_suppressions(self._namespace, after, limit)))
 
     async def among(self, addresses: Sequence[str], category: str) -> dict[str, str]:
-        """Those of these addresses that must not get mail of a category, and why."""
-        folded = {one: _folded(one) for one in addresses}
+        """Those of these recipients of a mail that must not get mail of a category, and why."""
+        folded = {one: one.casefold() for one in addresses}
         found = await self._lookups.of(asyncio.get_running_loop()).ask([*folded.values()])
         return _against(folded, found, category)
 
@@ -99,16 +99,17 @@ class Suppressions:
     async def bounced(self, said: Mapping[str, str]) -> None:
         """Write no more to addresses that their servers do not know."""
         for one, reason in said.items():
-            await self._store.arun(self._adding([one], "bounce", "", reason))
+            await self._store.arun(self._adding(one.casefold(), "bounce", "", reason))
 
-    def _adding(self, addresses: Sequence[str], cause: str, category: str, note: str) -> Operation[set[str]]:
+    def _adding(self, folded: str, cause: str, category: str, note: str) -> Operation[set[str]]:
         if cause not in get_args(Cause):
             raise BadOption(f"cause: {brief(cause)} must be one of {', '.join(get_args(Cause))}")
         kind = "" if category == "" else text(category, "category")
-        return suppress(self._namespace, [_folded(one) for one in addresses], kind, cause, clean(note, NOTE))
+        return suppress(self._namespace, [folded], kind, cause, clean(note, NOTE))
 
 
 def _folded(given: str) -> str:
+    """An address as it is compared: in the spelling that mails have for it, without regard to case."""
     return address(given, "address")[1].casefold()
 
 

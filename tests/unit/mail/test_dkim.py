@@ -27,8 +27,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durably.errors import BadOption, MissingPackage
+from durably.mail.attachments import Attachment
 from durably.mail.dkim import SIGNED, Dkim
-from durably.mail.letter import Attachment, Words, letter
+from durably.mail.letter import Words, letter
 
 NOW = 1_700_000_000.9
 MAIL = (

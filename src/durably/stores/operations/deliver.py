@@ -268,6 +268,8 @@ def _add_missing(
 ) -> Steps[None]:
     """Those whom nobody has written to yet."""
     for target in missing:
+        if not target.address and target.channel == "smtp":
+            raise BadOption(f"transport: there is no {target.name!r}; add it first, with app.mail.add_transport()")
         if not target.address:
             raise BadOption(f"to: there is no destination {target.name!r}; add it first, or give its address")
     yield from _add(q, [complete(target) for target in missing])
