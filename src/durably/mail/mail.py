@@ -227,7 +227,7 @@ class Mail:
             raise UnknownTask(f"there is no mail {mail!r}")
         one = delivery_info(sent[0], self._engine.codec)
         state = mail_state(None if one.info is None else one.info.state)
-        recipients = recipient_infos(made.recipients, one.kept, state, one.possible_duplicate)
+        recipients = recipient_infos(made.recipients, one.kept, state, one.interrupted)
         accepted = as_datetime(row.created_at)
         return MailInfo(
             row.id, state, one.reason, about, row.key, one.destination, accepted, one.task, one.info, recipients
