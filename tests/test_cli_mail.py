@@ -321,6 +321,14 @@ def test_dead_mails_are_sent_again_to_those_who_did_not_get_them(app: Durably, d
     assert [one.state for one in app.mail.list()] == ["waiting", "waiting"]
 
 
+def test_show_tells_the_attempts_of_a_cycle_from_all_of_them(app: Durably, durably: command.Durably) -> None:
+    [id] = deliver(app, {"to": ANN}, RCPT=["550 5.7.1 no"])
+
+    assert "  attempts     1\n" in durably("show", id).out
+    durably("resend", id)
+    assert "  attempts     1 (0 of this cycle)\n" in durably("show", id).out
+
+
 def test_resending_for_programs_answers_how_the_mails_stand(app: Durably, durably: command.Durably) -> None:
     [id] = deliver(app, {"to": ANN}, RCPT=["550 5.7.1 no"])
 

@@ -199,10 +199,9 @@ def test_a_ledger_that_does_not_agree_is_a_failure(told: Ran, folder: Path, tmp_
 def test_a_mail_that_comes_twice_without_a_mark_fails_the_whole_demo(tmp_path: Path) -> None:
     program = """
         from durably.cli import main
-        from durably.mail import mail
+        from durably.mail import info
 
-        infos = mail.recipient_infos
-        mail.recipient_infos = lambda addresses, before, state, doubtful: infos(addresses, before, state, False)
+        info._doubtful = lambda found, interrupted: False
         sys.exit(main(["demo", "mail"]))
     """
 

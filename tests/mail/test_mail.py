@@ -11,6 +11,7 @@ import pytest
 from durably import BadOption, Durably, UnknownTask
 from durably.deliveries import new_key
 from durably.mail.info import MailInfo
+from tests.support.receivers import NAMES, certificate
 from tests.support.smtp import CLOSE, Script
 
 ANN, BOB, CYD = "ann@x.example", "bob@x.example", "cyd@x.example"
@@ -97,6 +98,82 @@ def test_a_mail_whose_answer_never_came_is_sent_again_with_the_same_id_and_marke
     assert first == second
 
 
+def test_only_who_may_have_it_twice_is_marked(app: Durably) -> None:
+    server = Script({"RCPT": ["250 fine", "452 4.5.3 too many"], "dot": ["250 fine", CLOSE]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB], subject="Hello", text="It is there.")
+        await app.atick()
+        seen.append(await app.mail.aget(mail.id))
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story)
+    assert [info.state for info in seen] == ["waiting", "sent"]
+    for info in seen:
+        assert {one.address: one.possible_duplicate for one in info.recipients} == {ANN: False, BOB: True}
+    assert [recipients for recipients, _ in server.taken] == [[ANN], [BOB], [BOB]]
+
+
+def test_who_is_greylisted_is_not_asked_for_with_the_others(app: Durably) -> None:
+    server = Script({"RCPT": ["451 4.7.1 greylisted", "452 4.2.2 mailbox full"]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB], subject="Hello", text="It is there.")
+        for _ in range(3):
+            await app.atick()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story, jitter=0)
+    [info] = seen
+    assert [recipients for recipients, _ in server.taken] == [[BOB]]
+    assert states(info) == {ANN: "waiting", BOB: "sent"}
+    assert info.info is not None
+    assert info.info.attempt == 2
+    assert info.info.due_at is not None
+    assert 240 < (info.info.due_at - info.accepted).total_seconds() < 400
+
+
+def test_a_refusal_stands_when_the_transport_makes_the_others_wait(app: Durably) -> None:
+    server = Script({"RCPT": ["550 5.7.1 no", "530 5.7.0 log in"]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB], subject="Hello", text="It is there.")
+        await app.atick()
+        await app.deliveries.destinations.aresume("main")
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story)
+    assert (seen[0].state, states(seen[0])) == ("dead", {ANN: "refused", BOB: "sent"})
+    assert [recipients for recipients, _ in server.taken] == [[BOB]]
+
+
+def test_whoever_does_not_have_it_is_asked_for_by_a_replay_also_beside_others_who_wait(app: Durably) -> None:
+    server = Script({"RCPT": ["550 5.7.1 no", "452 4.2.2 mailbox full"]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB], subject="Hello", text="It is there.")
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+        seen.append(await app.mail.aresend(mail.id))
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story, schedule=[])
+    assert [(info.state, states(info)) for info in seen] == [
+        ("dead", {ANN: "refused", BOB: "given up"}),
+        ("waiting", {ANN: "refused", BOB: "waiting"}),
+        ("sent", {ANN: "sent", BOB: "sent"}),
+    ]
+    # A replay begins a cycle of attempts; the number that people see goes on.
+    assert [(info.info.attempt, info.info.spent) for info in seen if info.info] == [(1, 1), (1, 0), (2, 1)]
+
+
 def test_who_is_refused_after_an_attempt_without_an_answer_may_have_it_and_is_marked(app: Durably) -> None:
     server = Script({"RCPT": ["250 fine", "550 5.7.1 no"], "dot": [CLOSE]})
     seen: list[MailInfo] = []
@@ -129,6 +206,30 @@ def test_a_password_that_is_wrong_pauses_the_transport_and_bounces_nobody(app: D
     with_server(app, server, story)
     assert seen == ["disabled", {ANN: "waiting"}]
     assert server.taken == []
+
+
+def test_a_certificate_that_is_not_believed_suspends_the_transport_and_bounces_nobody(app: Durably) -> None:
+    made = certificate(NAMES)
+    server = Script(tls=made.server_context())
+    seen: list[Any] = []
+    told: list[str] = []
+
+    async def story() -> None:
+        await app.deliveries.destinations.aforget("main")
+        await app.mail.aadd_transport("main", f"smtp://127.0.0.1:{server.port}", schedule=[0])
+        app.events.subscribe(lambda event: told.append(event.kind))
+        mail = await app.mail.asend(sender="shop@here.example", to=ANN, subject="Hello", text="It is there.")
+        await app.adrain()
+        seen.append((await app.deliveries.destinations.aget("main")).standing)
+        seen.append((await app.mail.aget(mail.id)).state)
+        app.mail.configure(trust=made.client_context())
+        await app.deliveries.destinations.aresume("main")
+        await app.adrain()
+        seen.append((await app.mail.aget(mail.id)).state)
+
+    with_server(app, server, story)
+    assert seen == ["suspended", "waiting", "sent"]
+    assert told.count("destination_alarming") == 2
 
 
 def test_a_password_can_be_changed(app: Durably) -> None:

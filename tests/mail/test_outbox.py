@@ -305,6 +305,89 @@ class TestFallback:
         play(app, story, main=main, backup=backup)
         assert (len(main.taken), backup.taken) == (2, [])
 
+    def test_what_the_first_may_have_taken_never_goes_to_the_other_later_on(self, app: Durably) -> None:
+        main, backup = Script({"dot": [CLOSE], "greeting": ["220 here", "421 not now"]}), Script()
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=ANN, subject="Hello", text="x")).id
+            await app.adrain()
+            seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=main, backup=backup)
+        assert (seen[0].state, main.connections) == ("sent", 3)
+        assert (len(main.taken), backup.taken) == (2, [])
+
+    def test_what_the_first_may_have_taken_waits_while_it_is_paused(self, app: Durably) -> None:
+        main, backup = Script({"dot": [CLOSE]}), Script()
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=ANN, subject="Hello", text="x")).id
+            await app.atick()
+            await app.deliveries.destinations.apause("main")
+            await app.atick()
+            seen.append(await app.mail.aget(mail))
+            other = (await app.mail.asend(to=BOB, subject="Hello", text="x")).id
+            await app.atick()
+            seen.append(await app.mail.aget(other))
+
+        play(app, story, main=main, backup=backup)
+        assert [one.state for one in seen] == ["waiting", "sent"]
+        assert (taken(main), taken(backup)) == ([[ANN]], [[BOB]])
+
+    def test_what_only_the_other_may_have_taken_goes_there_again(self, app: Durably) -> None:
+        main, backup = Script({"greeting": ["421 not now"] * 2}), Script({"dot": [CLOSE]})
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=ANN, subject="Hello", text="x")).id
+            await app.adrain()
+            seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=main, backup=backup)
+        assert (seen[0].state, taken(main), taken(backup)) == ("sent", [], [[ANN], [ANN]])
+        assert [one.possible_duplicate for one in seen[0].recipients] == [True]
+
+    def test_whom_the_first_has_refused_the_other_is_not_asked_for(self, app: Durably) -> None:
+        main, backup = Script({"RCPT": ["550 5.1.1 nobody here", "421 closing"]}), Script()
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=[ANN, BOB], subject="Hello", text="x")).id
+            await app.adrain()
+            seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=main, backup=backup)
+        assert (seen[0].state, states(seen[0])) == ("dead", {ANN: "refused", BOB: "sent"})
+        assert (taken(main), taken(backup)) == ([], [[BOB]])
+
+    def test_whom_only_the_first_cannot_reach_gets_it_through_the_other(self, app: Durably) -> None:
+        main, backup = Script(), Script(offers=["SMTPUTF8", "8BITMIME"])
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=ANN, bcc="jörg@x.example", subject="Hello", text="x")).id
+            await app.adrain()
+            seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=main, backup=backup)
+        assert (seen[0].state, states(seen[0])) == ("sent", {ANN: "sent", "jörg@x.example": "sent"})
+        assert (taken(main), taken(backup)) == ([[ANN]], [["jörg@x.example"]])
+
+    def test_whom_neither_can_reach_is_refused(self, app: Durably) -> None:
+        main, backup = Script(), Script()
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=ANN, bcc="jörg@x.example", subject="Hello", text="x")).id
+            await app.adrain()
+            seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=main, backup=backup)
+        assert (seen[0].state, states(seen[0])) == ("dead", {ANN: "sent", "jörg@x.example": "refused"})
+        assert (taken(main), taken(backup)) == ([[ANN]], [])
+
     def test_only_those_go_to_the_other_whom_the_first_has_not_taken(self, app: Durably) -> None:
         main, backup = Script({"RCPT": ["250 fine", "452 4.5.3 too many"], "MAIL": ["250 fine", CLOSE]}), Script()
 

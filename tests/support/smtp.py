@@ -1,4 +1,7 @@
-"""An SMTP server that does as it is told: each command is answered from a script, or not at all."""
+"""An SMTP server that does as it is told: each command is answered from a script, or not at all.
+
+Besides commands a script has `greeting`, `dot`, and `source`: what is said when only the first line of a mail was read.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,9 @@ class Script:
         self.taken: list[tuple[list[str], bytes]] = []
         """The mails that were taken: to whom, and what."""
         self.connections = 0
+        self.hangs = asyncio.Event()
+        """Somebody waits for an answer that will not come."""
+        self._serving: set[asyncio.Task[None]] = set()
         self.port = 0
 
     @asynccontextmanager
@@ -44,6 +50,9 @@ class Script:
             yield self.port
         finally:
             server.close()
+            for one in self._serving:
+                one.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
 
     def _says(self, verb: str) -> str:
         script = self._answers.get(verb)
@@ -60,6 +69,10 @@ class Script:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
         try:
             if await self._answered(writer, "greeting"):
                 await self._converse(reader, writer)
@@ -71,6 +84,7 @@ class Script:
     async def _answered(self, writer: asyncio.StreamWriter, verb: str) -> str | None:
         said = self._says(verb)
         if said == HANG:
+            self.hangs.set()
             await asyncio.Event().wait()
         if said == CLOSE:
             return None
@@ -92,6 +106,13 @@ class Script:
                 recipients.append(line.partition("<")[2].partition(">")[0])
             elif verb == "STARTTLS" and self._tls is not None:
                 await writer.start_tls(self._tls)
+            elif verb == "DATA" and said.startswith("354") and self._answers.get("source"):
+                await reader.readline()
+                if await self._answered(writer, "source") is None:
+                    writer.transport.abort()
+                else:
+                    await reader.read()
+                return
             elif verb == "DATA" and said.startswith("354"):
                 source = await _source(reader)
                 answer = await self._answered(writer, "dot")

@@ -65,7 +65,7 @@ def _facts(task: TaskInfo) -> Iterator[tuple[str, Any]]:
     if task.unique is not None:
         yield "unique", printable(task.unique)
     yield "tags", printable(", ".join(task.tags))
-    yield "attempts", _attempts(task)
+    yield "attempts", how_often(task)
     yield "accepted", exact(task.created_at)
     for name, moment in (("due", task.due_at), ("started", task.started_at), ("finished", task.finished_at)):
         if moment is not None:
@@ -80,7 +80,8 @@ def _facts(task: TaskInfo) -> Iterator[tuple[str, Any]]:
         yield "result", compact(task.result)
 
 
-def _attempts(task: TaskInfo) -> str:
+def how_often(task: TaskInfo) -> str:
+    """How many there were, and what is remarkable about them."""
     notes = []
     if task.spent != task.attempt:
         notes.append(f"{task.spent} of this cycle")

@@ -15,7 +15,7 @@ import msgspec
 from durably.app import Durably
 from durably.cli.beginnings import whole_id
 from durably.cli.connect import on_store
-from durably.cli.detail import sentence
+from durably.cli.detail import how_often, sentence
 from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer, note
 from durably.cli.report import as_data, next_try, standing
@@ -218,7 +218,7 @@ def _facts(mail: MailInfo, transport: DestinationInfo | None) -> Iterator[tuple[
         return
     if mail.info.finished_at is None:
         yield "next attempt", _next_attempt(mail.info, None if transport is None else transport.condition)
-    yield "attempts", str(mail.info.attempt)
+    yield "attempts", how_often(mail.info)
 
 
 def _next_attempt(task: TaskInfo, condition: Condition | None) -> str:

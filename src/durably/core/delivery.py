@@ -66,6 +66,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The peer may have got it twice in this attempt, or has it although this attempt failed."""
     alarming: bool = False
     """Trying again may help, but somebody should look at it now."""
+    elsewhere: bool = False
+    """Another way may reach what this one never can."""
     learned: str | None = None
     """What to remember about the peer, in the channel's own words."""
     status: int | None = None
@@ -240,7 +242,10 @@ def admit(rules: Rules, condition: Condition, task: str, now: int, *, paced: boo
 
 
 def diverts(outcome: Outcome) -> bool:
-    """Whether another way is worth a try at once: this one is in trouble, and surely nobody has got the message."""
+    """Whether another way is worth a try at once: this one is in trouble or not able to, and surely nobody has got the
+    message in this attempt."""
+    if outcome.kind in (Kind.TRANSIENT, Kind.PERMANENT) and outcome.elsewhere:
+        return True
     return outcome.kind in (Kind.MISCONFIGURED, Kind.THROTTLED) or (outcome.kind is Kind.TRANSIENT and outcome.breaks)
 
 
@@ -276,7 +281,8 @@ def settle(
         case Kind.UNWANTED:
             return Dropped(outcome.reason), after
         case Kind.INFRA:
-            return Again(INFRA_WAIT * (1 + rules.jitter * chance), f"infra: {outcome.reason}", charged=False), after
+            wait = INFRA_WAIT if outcome.retry_after is None else outcome.retry_after
+            return Again(wait * (1 + rules.jitter * chance), f"infra: {outcome.reason}", charged=False), after
         case _:
             assert_never(outcome.kind)
 

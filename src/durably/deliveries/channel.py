@@ -25,6 +25,10 @@ class Delivery(msgspec.Struct, frozen=True):
     """What the attempt before wanted this one to know."""
     spent: int = 1
     """The number of this attempt in its cycle, which a replay begins anew."""
+    replayed: bool = False
+    """Whether what is kept is from before somebody replayed it."""
+    interrupted: bool = False
+    """Whether an attempt was cut off after that, which could not say what it had done."""
 
     def __repr__(self) -> str:
         return f"<delivery {self.task} of message {self.message.id} to {self.destination.name!r}>"

@@ -93,6 +93,8 @@ class DeliveryInfo(msgspec.Struct, frozen=True):
     """Whether an attempt may have arrived whose answer did not come."""
     kept: Any = None
     """What the channel wants to know at the next attempt, or wanted to have known."""
+    interrupted: bool = False
+    """Whether an attempt was cut off after that, which could not say what it had done."""
 
 
 class Deliveries:
@@ -372,7 +374,8 @@ def delivery_info(sent: Sent, codec: Codec) -> DeliveryInfo:
     doubtful = row.crashes > 0 or memory.possible_duplicate if done is None else bool(done.get("possible_duplicate"))
     kept = memory.kept if done is None else done.get("kept")
     late = None if info.state == State.DONE else memory.reason or sent.error
-    return DeliveryInfo(sent.destination, sent.id, info, info.reason or late, doubtful, kept)
+    interrupted = done is None and (row.crashes > 0 or memory.cut)
+    return DeliveryInfo(sent.destination, sent.id, info, info.reason or late, doubtful, kept, interrupted)
 
 
 def _published(message: Message, sent: Tries, refused: dict[str, str]) -> Publication:

@@ -76,9 +76,15 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why it was not charged."""
     kept: Any = None
     """What the channel wants to know again."""
+    charged: bool = False
+    """Whether the attempt used up the schedule: if the next one is the first again, somebody has replayed it."""
+    cut: bool = False
+    """Whether what is kept is from before an attempt that could not say what it had done."""
+    diverted: bool = False
+    """Whether it is the fallback alone that may have it."""
 
 
-PERHAPS = Memory(possible_duplicate=True)
+PERHAPS = Memory(possible_duplicate=True, cut=True)
 
 
 class Dispatcher:
@@ -141,44 +147,53 @@ class Dispatcher:
         memory, driven = remembered(task.details), DRIVEN.get()
         forced = driven is not None and driven.forced
         try:
-            way = await self._way(loop, destination, task, at, began)
-            doubtful = memory.possible_duplicate or (
-                task.attempt > 1 and await may_have_arrived(self._engine.store, task)
-            )
+            if task.attempt > 1 and await may_have_arrived(self._engine.store, task):
+                memory = _cut(memory)
+            bound = memory.possible_duplicate and not memory.diverted
+            way = await self._way(loop, destination, task, at, began, bound)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
-        outcome = await self._tried(loop, way, message, task, doubtful, memory.kept)
-        kept = memory.kept if outcome.kept is None else outcome.kept
+        outcome = await self._tried(loop, way, message, task, memory)
+        after = _after(memory, outcome, way.name != destination.name)
         verdict = await self._settled(way, outcome, task, at + micros(monotonic() - began))
-        if way.name == destination.name and destination.rules.fallback is not None and diverts(outcome):
+        if not bound and way.name == destination.name and destination.rules.fallback is not None and diverts(outcome):
             now = at + micros(monotonic() - began)
             other = await self._fallback(loop, destination, task, now)
             if other is not None:
-                outcome = await self._tried(loop, other, message, task, doubtful, kept)
-                kept = kept if outcome.kept is None else outcome.kept
+                outcome = await self._tried(loop, other, message, task, after)
+                after = _after(after, outcome, True)
                 verdict = await self._settled(other, outcome, task, at + micros(monotonic() - began))
-        doubtful_now = doubtful or outcome.possible_duplicate or outcome.kind is Kind.UNKNOWN
         match verdict:
             case Done():
-                return Delivered(outcome.status, outcome.body, doubtful or outcome.possible_duplicate, kept)
+                doubtful = memory.possible_duplicate or outcome.possible_duplicate
+                return Delivered(outcome.status, outcome.body, doubtful, after.kept)
             case Again(seconds, reason, True) if not forced:
-                task.leave(Memory(doubtful_now, kept=kept))
+                task.leave(msgspec.structs.replace(after, charged=True))
                 raise _told(RetryAfter(seconds, reason))
             case Dead() if not (forced and outcome.kind in (Kind.TRANSIENT, Kind.UNKNOWN)):
-                task.leave(Memory(doubtful_now, kept=kept))
+                task.leave(msgspec.structs.replace(after, charged=True))
                 raise _told(given_up(verdict))
             case Dropped(reason):
-                task.leave(Memory(doubtful_now, kept=kept))
+                task.leave(msgspec.structs.replace(after, charged=True))
                 raise _told(Discard(reason))
             case _:
                 # No attempt is charged, and none is noted: the reason is kept with the task.
-                task.leave(Memory(doubtful_now, verdict.reason, kept))
+                task.leave(msgspec.structs.replace(after, reason=verdict.reason))
                 raise Snooze(verdict.seconds if isinstance(verdict, Again) else NO_CHANNEL, verdict.reason)
 
     async def _way(
-        self, loop: asyncio.AbstractEventLoop, destination: Destination, task: Context, at: int, began: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        destination: Destination,
+        task: Context,
+        at: int,
+        began: float,
+        bound: bool,
     ) -> Destination:
-        """Where it goes now: to its destination, or if that takes nothing at the moment, to its fallback."""
+        """Where it goes now: to its destination; or if that takes nothing at the moment, to its fallback.
+
+        It is `bound` to its destination if that may have it already.
+        """
         self._channel(destination)
         if DRIVEN.get() is None and not self._peers.may_begin(destination.name, began):
             self._unproven.add(destination.name)
@@ -186,7 +201,7 @@ class Dispatcher:
         try:
             return await self.register.admitted(destination, task.id, at)
         except (Snooze, GivenUp):
-            other = await self._fallback(loop, destination, task, at)
+            other = None if bound else await self._fallback(loop, destination, task, at)
             if other is None:
                 raise
             return other
@@ -219,15 +234,14 @@ class Dispatcher:
         destination: Destination,
         message: Message,
         task: Context,
-        doubtful: bool,
-        kept: Any,
+        memory: Memory,
     ) -> Outcome:
         """What came of it, which tells whether the peer answers."""
         outcome: Outcome | None = None
         self._peers.begin(destination.name)
         try:
             channel = self._channel(destination)
-            outcome = await self._attempt(loop, channel, destination, message, task, doubtful, kept)
+            outcome = await self._attempt(loop, channel, destination, message, task, memory)
         finally:
             answered = outcome is not None and not outcome.unreachable and outcome.kind is not Kind.UNKNOWN
             self._peers.end(destination.name, self._engine.clock.monotonic(), answered=answered)
@@ -262,8 +276,7 @@ class Dispatcher:
         destination: Destination,
         message: Message,
         task: Context,
-        doubtful: bool,
-        kept: Any,
+        memory: Memory,
     ) -> Outcome:
         """What the channel says; whatever else it does is an outcome too."""
         try:
@@ -278,13 +291,23 @@ class Dispatcher:
         except DurablyError as error:
             return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
         delivery = Delivery(
-            task.id, task.attempt, plain, destination, secrets, doubtful, now / SECOND, kept, task.spent
+            task.id,
+            task.attempt,
+            plain,
+            destination,
+            secrets,
+            memory.possible_duplicate,
+            now / SECOND,
+            memory.kept,
+            task.spent,
+            memory.charged and task.spent <= task.crashes + 1,
+            memory.cut,
         )
         limit = self._limits.limit_with_a_call(loop, destination.rules.timeout + LENIENCY, task.lend, SLOW)
         # From now on the peer may have it, whatever interrupts this attempt.
-        task.leave(PERHAPS if kept is None else Memory(possible_duplicate=True, kept=kept))
+        task.leave(PERHAPS if memory.kept is None else _cut(memory))
         try:
-            if doubtful and await _was_taken(channel, delivery):
+            if memory.possible_duplicate and await _was_taken(channel, delivery):
                 return Outcome(kind=Kind.OK, reason="an earlier attempt had reached the peer")
             outcome = await channel.deliver(delivery)
         except asyncio.CancelledError:
@@ -298,6 +321,24 @@ class Dispatcher:
         finally:
             limit.stop()
         return _checked(outcome, destination.channel)
+
+
+def _cut(memory: Memory) -> Memory:
+    """What is known after an attempt that could not say what it had done."""
+    return msgspec.structs.replace(memory, possible_duplicate=True, reason="", cut=True, diverted=False)
+
+
+def _after(memory: Memory, outcome: Outcome, diverted: bool) -> Memory:
+    """What is known after an attempt; what its channel does not say stays as it was."""
+    silent, unknown = outcome.kept is None, outcome.kind is Kind.UNKNOWN
+    doubtful, fresh = memory.possible_duplicate, outcome.possible_duplicate or unknown
+    return Memory(
+        doubtful or fresh,
+        kept=memory.kept if silent else outcome.kept,
+        charged=silent and memory.charged,
+        cut=silent and (memory.cut or unknown),
+        diverted=(memory.diverted if doubtful else fresh) and (diverted or not fresh),
+    )
 
 
 def _checked(outcome: object, channel: str) -> Outcome:

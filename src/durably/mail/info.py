@@ -84,13 +84,18 @@ def mail_state(task: str | None) -> MailState:
 
 
 def recipient_infos(
-    addresses: builtins.list[str], before: Any, mail: MailState, doubtful: bool
+    addresses: builtins.list[str], before: Any, mail: MailState, interrupted: bool
 ) -> builtins.list[RecipientInfo]:
-    """Every recipient, out of what the last attempt has kept."""
+    """Every recipient, out of what the last attempt has kept; if another one was interrupted since then, it may have
+    reached whoever waits."""
     return [
-        RecipientInfo(address, _state(found, mail), found.said, doubtful)
+        RecipientInfo(address, _state(found, mail), found.said, _doubtful(found, interrupted))
         for address, found in kept(addresses, before).items()
     ]
+
+
+def _doubtful(found: Recipient, interrupted: bool) -> bool:
+    return found.possible_duplicate or found.unknown or (interrupted and found.state == "waiting")
 
 
 def _state(found: Recipient, mail: MailState) -> Literal["waiting", "sent", "refused", "suppressed", "given up"]:

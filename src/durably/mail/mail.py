@@ -234,7 +234,7 @@ class Mail:
             raise UnknownTask(f"there is no mail {mail!r}")
         one = delivery_info(sent[0], self._engine.codec)
         state = mail_state(None if one.info is None else one.info.state)
-        recipients = recipient_infos(made.recipients, one.kept, state, one.possible_duplicate)
+        recipients = recipient_infos(made.recipients, one.kept, state, one.interrupted)
         accepted = as_datetime(row.created_at)
         # What became of the task is no word about the mail: nobody discarded that.
         reason = None if one.reason is None else one.reason.removeprefix("discarded: ")
@@ -264,7 +264,7 @@ class Mail:
         if mail.info is None or mail.info.state != State.DONE:
             return None
         result = mail.info.result
-        memory = Memory(bool(result.get("possible_duplicate")), kept=result.get("kept"))
+        memory = Memory(bool(result.get("possible_duplicate")), kept=result.get("kept"), charged=True)
         return self._engine.payload(mail.info.name, encode(memory, "what is kept of a mail"))
 
     def _listing(self, state: str | None, before: str | None, limit: int) -> Operation[builtins.list[Listed]]:

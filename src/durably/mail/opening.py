@@ -35,12 +35,12 @@ async def connect(where: Transport, password: str | None, trust: ssl.SSLContext,
         await smtp.connect()
     except SMTPConnectResponseError as error:
         raise Unusable(_broken(Reply(Stage.GREETING, error.code, error.message))) from error
-    except (SMTPException, OSError) as error:
+    except (SMTPException, OSError, ValueError) as error:
         raise Unusable(_unreachable(where, error)) from error
     try:
         await _introduce(smtp)
-        await _secure(smtp, where, trust)
-        await _log_in(smtp, where, password)
+        secured = await _secure(smtp, where, trust)
+        await _log_in(smtp, where, password, secured or where.tls == "none")
     except (SMTPException, OSError) as error:
         smtp.close()
         raise Unusable(_unreachable(where, error)) from error
@@ -62,24 +62,27 @@ async def _introduce(smtp: SMTP) -> None:
             raise Unusable(_broken(Reply(Stage.HELLO, again.code, again.message))) from again
 
 
-async def _secure(smtp: SMTP, where: Transport, trust: ssl.SSLContext) -> None:
+async def _secure(smtp: SMTP, where: Transport, trust: ssl.SSLContext) -> bool:
+    """Whether nobody else can listen from now on."""
     if where.implicit or where.tls == "none":
-        return
+        return where.implicit
     if not smtp.supports_extension("starttls"):
         if where.tls == "require":
-            reason = "TLS: the server does not offer STARTTLS, and without it nothing is sent"
-            raise Unusable(Outcome(kind=Kind.TRANSIENT, reason=reason, breaks=True, alarming=True))
-        return
+            raise Unusable(_insecure("the server does not offer STARTTLS, and without it nothing is sent"))
+        return False
     try:
         await smtp.starttls(tls_context=trust)
     except SMTPResponseException as error:
         raise Unusable(_broken(Reply(Stage.TLS, error.code, error.message))) from error
     await _introduce(smtp)
+    return True
 
 
-async def _log_in(smtp: SMTP, where: Transport, password: str | None) -> None:
+async def _log_in(smtp: SMTP, where: Transport, password: str | None, safe: bool) -> None:
     if where.user is None:
         return
+    if not safe:
+        raise Unusable(_insecure("the server does not offer STARTTLS, and without it no password is given"))
     if password is None:
         raise Unusable(Outcome(kind=Kind.MISCONFIGURED, reason=f"there is no password for {where.user}"))
     offered = smtp.supported_auth_methods
@@ -92,11 +95,18 @@ async def _log_in(smtp: SMTP, where: Transport, password: str | None) -> None:
         await way(where.user, password)
     except SMTPResponseException as error:
         reply = Reply(Stage.AUTH, error.code, error.message)
-        raise Unusable(Outcome(kind=meaning(reply).kind, reason=str(reply), breaks=error.code < 500)) from error
+        # It may be a welcome to which there was more to say: nobody is logged in.
+        kind = meaning(reply).kind if error.code >= 400 else Kind.TRANSIENT
+        raise Unusable(Outcome(kind=kind, reason=str(reply), breaks=error.code < 500)) from error
 
 
 def _broken(reply: Reply) -> Outcome:
     return Outcome(kind=Kind.TRANSIENT, reason=str(reply), breaks=True)
+
+
+def _insecure(reason: str) -> Outcome:
+    """The server cannot be trusted. That is nobody's fault who should get mail: it waits as if no server was there."""
+    return Outcome(kind=Kind.TRANSIENT, reason=f"TLS: {reason}", unreachable=True, breaks=True, alarming=True)
 
 
 def _unreachable(where: Transport, error: Exception) -> Outcome:
@@ -104,6 +114,6 @@ def _unreachable(where: Transport, error: Exception) -> Outcome:
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
-        return Outcome(kind=Kind.TRANSIENT, reason=f"TLS: {cause}", breaks=True, alarming=True)
+        return _insecure(str(cause))
     reason = f"no connection to {where.host}:{where.port}: {error}"
     return Outcome(kind=Kind.TRANSIENT, reason=reason, unreachable=True, breaks=True)

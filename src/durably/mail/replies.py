@@ -15,6 +15,12 @@ from durably.core.task import clean
 
 GREYLISTED = 300.0
 """Seconds until another try with a server that wants to see whether we come back."""
+GO_ON = 354
+"""The server wants the source."""
+CLOSING = 421
+"""The server closes the connection."""
+ABOUT_THE_SENDER = ("5.1.7", "5.1.8")
+"""What is wrong is the address of the sender, whoever is named."""
 SHOWN = 300
 ENHANCED = re.compile(r"^([245])\.(\d{1,3})\.(\d{1,3})(?:\s|$)")
 
@@ -66,6 +72,8 @@ class Meaning(msgspec.Struct, frozen=True):
 OK = Meaning(Kind.OK)
 LATER = Meaning(Kind.TRANSIENT)
 NEVER = Meaning(Kind.PERMANENT)
+PERHAPS = Meaning(Kind.UNKNOWN)
+"""It makes no sense, and the source had been sent."""
 
 
 def meaning(reply: Reply) -> Meaning:
@@ -77,11 +85,12 @@ def meaning(reply: Reply) -> Meaning:
         return _of_recipient(code, enhanced)
     if reply.stage is Stage.MAIL and code == 530:
         return Meaning(Kind.MISCONFIGURED)
-    if reply.stage in (Stage.GREETING, Stage.HELLO, Stage.TLS):
-        return OK if 200 <= code < 300 else LATER
-    if 200 <= code < 400:
+    if reply.stage is Stage.DOT and 300 <= code < 400:
+        return PERHAPS
+    if code == GO_ON if reply.stage is Stage.DATA else 200 <= code < 300:
         return OK
-    return NEVER if 500 <= code < 600 else LATER
+    opening = reply.stage in (Stage.GREETING, Stage.HELLO, Stage.TLS)
+    return NEVER if 500 <= code < 600 and not opening else LATER
 
 
 def _of_auth(code: int) -> Meaning:
@@ -102,6 +111,8 @@ def _of_recipient(code: int, enhanced: str) -> Meaning:
     if code in (450, 451):
         return Meaning(Kind.TRANSIENT, wait=GREYLISTED)
     if 500 <= code < 600:
+        if enhanced in ABOUT_THE_SENDER:
+            return NEVER
         never_works = enhanced.startswith("5.1.") or (not enhanced and code in (550, 553))
         return Meaning(Kind.PERMANENT, suppresses=never_works)
     return LATER

@@ -13,7 +13,7 @@ from aiosmtplib import SMTP
 from durably.core.delivery import Kind, Outcome
 from durably.mail.letter import Letter
 from durably.mail.opening import Unusable, connect
-from durably.mail.replies import Reply, Stage, meaning
+from durably.mail.replies import CLOSING, GO_ON, Reply, Stage, meaning
 from durably.mail.results import Recipient, Results
 from durably.mail.transports import Transport
 from durably.mail.wire import Broken, Wire
@@ -23,12 +23,9 @@ LONGEST_LIFE = 300.0
 """After so many mails, or seconds, a connection is replaced."""
 FAREWELL = 2.0
 """Seconds that a server gets to answer a farewell."""
-CLOSING = 421
-"""The server closes the connection."""
-GO_ON = 354
-"""The server wants the source."""
 DATA = b"DATA\r\n"
 NO_ANSWER = "no answer after the last line; it may have been taken"
+NO_UTF8 = "this transport cannot write to addresses outside of ASCII"
 DOT = re.compile(rb"(?m)^\.")
 
 
@@ -79,16 +76,16 @@ class Session:
 
     async def send(self, letter: Letter, recipients: Sequence[str], results: Results) -> list[str]:
         """One transaction; `results` tells at every moment what has become of whom. Those who had no room in it."""
-        utf8 = [] if all(one.isascii() for one in (letter.sender, *recipients)) else ["SMTPUTF8", "BODY=8BITMIME"]
-        if utf8 and not self._smtp.supports_extension("smtputf8"):
-            refused = Recipient("refused", "this transport cannot write to addresses outside of ASCII")
-            results.update(dict.fromkeys(recipients, refused))
+        able = self._able(letter, recipients, results)
+        if not able:
             return []
+        plain = _plain(letter) and all(one.isascii() for one in able)
+        utf8 = [] if plain else ["SMTPUTF8", "BODY=8BITMIME"]
         commands = [(Stage.RESET, b"RSET\r\n")] if self.used else []
         commands.append((Stage.MAIL, _command(b"MAIL FROM:", letter.sender, *utf8)))
-        commands += [(Stage.RCPT, _command(b"RCPT TO:", recipient)) for recipient in recipients]
+        commands += [(Stage.RCPT, _command(b"RCPT TO:", recipient)) for recipient in able]
         self._mails += 1
-        envelope = _Envelope(recipients, results)
+        envelope = _Envelope(able, results)
         if self._pipelines:
             started = await self._ask_at_once([*commands, (Stage.DATA, DATA)], envelope)
         else:
@@ -98,6 +95,15 @@ class Session:
         elif started is not None:
             await self._hand_over(letter, envelope.accepted, results)
         return envelope.left
+
+    def _able(self, letter: Letter, recipients: Sequence[str], results: Results) -> list[str]:
+        """Those for whom this server can be asked to take it. The others may get it through another one."""
+        if self._smtp.supports_extension("smtputf8"):
+            return list(recipients)
+        plain = _plain(letter)
+        unable = [one for one in recipients if not (plain and one.isascii())]
+        results.update(dict.fromkeys(unable, Recipient("refused", NO_UTF8, elsewhere=True)))
+        return [one for one in recipients if plain and one.isascii()]
 
     async def _ask_at_once(self, commands: list[tuple[Stage, bytes]], envelope: _Envelope) -> Reply | None:
         """Say everything before the source, then listen; what the server says to the source, if somebody gets it."""
@@ -124,6 +130,10 @@ class Session:
 
     async def _heard(self, stage: Stage, envelope: _Envelope) -> Reply:
         reply = await self._reply(stage)
+        if stage is Stage.DATA and reply.code < 400 and reply.code != GO_ON:
+            # Its replies are out of step: who knows which of them was meant for whom.
+            envelope.forget()
+            raise Lost(stage, f"the server did not ask for the source, but said: {reply}")
         envelope.hear(reply)
         if reply.code == CLOSING:
             if stage is Stage.DATA:
@@ -134,10 +144,18 @@ class Session:
     async def _hand_over(self, letter: Letter, accepted: list[str], results: Results) -> None:
         """The source itself, for those whom the server has accepted."""
         source = DOT.sub(b"..", letter.source)
+        self._write(Stage.DOT, (source if source.endswith(b"\r\n") else source + b"\r\n") + b".\r\n", 1)
         # Whatever happens from here on, they may have it.
         results.update(dict.fromkeys(accepted, Recipient("waiting", NO_ANSWER, unknown=True)))
-        self._write(Stage.DOT, (source if source.endswith(b"\r\n") else source + b"\r\n") + b".\r\n", 1)
-        results.update(dict.fromkeys(accepted, judged(await self._reply(Stage.DOT))))
+        reply = await self._reply(Stage.DOT)
+        early = self._wire.unsent
+        if early and reply.code < 400:
+            raise Lost(Stage.DOT, f"the server did not wait for the last line, but said: {reply}")
+        results.update(dict.fromkeys(accepted, judged(reply)))
+        if reply.code == CLOSING or 300 <= reply.code < 400:
+            raise Lost(Stage.DOT, str(reply))
+        if early:
+            self.close()
 
     def _write(self, stage: Stage, data: bytes, replies: int) -> None:
         try:
@@ -158,6 +176,7 @@ class _Envelope:
     def __init__(self, recipients: Sequence[str], results: Results) -> None:
         self._recipients = list(recipients)
         self._results = results
+        self._before = {one: results[one] for one in recipients}
         self._asked = 0
         self._full: list[str] = []
         self.accepted: list[str] = []
@@ -188,6 +207,10 @@ class _Envelope:
         else:
             self._results[recipient] = judged(reply)
 
+    def forget(self) -> None:
+        """Nothing of what was heard counts."""
+        self._results.update(self._before)
+
     def put_off(self, reply: Reply) -> None:
         """The server leaves before it has got anything."""
         self._results.update(dict.fromkeys(self.accepted, judged(reply)))
@@ -195,6 +218,12 @@ class _Envelope:
 
 def _command(verb: bytes, address: str, *options: str) -> bytes:
     return b" ".join([verb + b"<" + address.encode() + b">", *(one.encode() for one in options)]) + b"\r\n"
+
+
+def _plain(letter: Letter) -> bool:
+    """Whether every server can take it: its sender and its headers are ASCII, whoever is still to get it."""
+    headers = letter.source[: letter.source.find(b"\r\n\r\n")]
+    return letter.sender.isascii() and headers.isascii()
 
 
 def judged(reply: Reply) -> Recipient:
@@ -207,5 +236,7 @@ def judged(reply: Reply) -> Recipient:
             return Recipient("sent", str(reply))
         case Kind.PERMANENT:
             return Recipient("refused", str(reply), suppress=found.suppresses)
+        case Kind.UNKNOWN:
+            return Recipient("waiting", f"it may have been taken: {reply}", unknown=True)
         case _:
             return Recipient("waiting", str(reply), wait=found.wait)

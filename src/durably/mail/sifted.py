@@ -11,7 +11,7 @@ from durably.core.delivery import Kind, Outcome
 from durably.deliveries.channel import Channel, Delivery
 from durably.errors import DurablyError
 from durably.mail.letter import read
-from durably.mail.results import Recipient, Results, begin, kept, outcome, waiting
+from durably.mail.results import Recipient, Results, begin, kept, marked, outcome, waiting
 from durably.mail.suppressions import Suppressions
 
 log = logging.getLogger("durably.mail")
@@ -39,12 +39,14 @@ class Sifted:
             against = await self._suppressions.among(waiting(results), letter.category)
         except DurablyError as error:
             return Outcome(kind=Kind.INFRA, reason=str(error), kept=msgspec.to_builtins(results))
-        results.update({address: Recipient("suppressed", why) for address, why in against.items()})
+        sifted = marked(results, {address: Recipient("suppressed", why) for address, why in against.items()})
+        results.update(sifted)
         if not waiting(results):
             return outcome(results)
         found = await self.channel.deliver(msgspec.structs.replace(delivery, kept=msgspec.to_builtins(results)))
-        await self._learn(kept(letter.recipients, found.kept))
-        return found
+        after = results if found.kept is None else marked(results, kept(letter.recipients, found.kept))
+        await self._learn(after)
+        return msgspec.structs.replace(found, kept=msgspec.to_builtins(after))
 
     async def _learn(self, results: Results) -> None:
         """What cannot be written now is learned again by the next mail to the same address."""

@@ -18,14 +18,16 @@ from durably.mail.dkim import Dkim
 from durably.mail.letter import Letter, read
 from durably.mail.opening import Unusable
 from durably.mail.replies import Stage
-from durably.mail.results import Results, kept, outcome, waiting
+from durably.mail.results import Results, due, kept, outcome, packed
 from durably.mail.session import Lost, Session
 from durably.mail.transports import Transport, transport
 
 CONNECTIONS = 10
 """Connections to each transport, from one worker."""
-BUSY = 5.0
-"""Seconds for which a mail waits for one of them."""
+BUSY = 0.5
+"""The share of its time for which a mail waits for one of them."""
+SOON = 1.0
+"""Seconds until another try to get one."""
 BIG = 1024 * 1024
 """Bytes from which on a mail is signed in a thread."""
 MOST_ROUNDS = 50
@@ -76,24 +78,27 @@ class Smtp:
         password = delivery.secrets[0] if delivery.secrets else None
         place = (transport(delivery.destination.address), password)
         seconds = delivery.destination.rules.timeout
+        began = self._now()
         room = self._rooms.of(asyncio.get_running_loop()).setdefault(place, asyncio.Semaphore(self._connections))
-        if not await _entered(room):
+        if not await _entered(room, seconds * BUSY):
             reason = f"all {self._connections} connections to the transport are busy"
-            return Outcome(kind=Kind.INFRA, reason=reason, kept=msgspec.to_builtins(results))
+            return Outcome(kind=Kind.INFRA, reason=reason, retry_after=SOON, kept=packed(results, delivery.now))
+        before, breaks = dict(results), True
+        named = due(results, delivery.now)
         try:
-            async with asyncio.timeout(seconds):
-                await self._try(place, letter, results)
+            async with asyncio.timeout_at(began + seconds):
+                await self._try(place, letter, named, results)
+            breaks = False
         except TimeoutError:
-            _note(results, f"the transport was not done within {seconds:g} s")
-            return msgspec.structs.replace(outcome(results), breaks=True)
+            _note(results, before, named, f"the transport was not done within {seconds:g} s")
         except Lost as error:
-            _note(results, f"the connection was lost: {error}")
-            return msgspec.structs.replace(outcome(results), breaks=True)
+            _note(results, before, named, f"the connection was lost: {error}")
         except Unusable as error:
-            return msgspec.structs.replace(error.outcome, kept=msgspec.to_builtins(results))
+            kept_now = packed(results, delivery.now + self._now() - began)
+            return msgspec.structs.replace(error.outcome, kept=kept_now)
         finally:
             room.release()
-        return outcome(results)
+        return msgspec.structs.replace(outcome(results, delivery.now + self._now() - began), breaks=breaks)
 
     async def _signed(self, letter: Letter, now: float) -> Letter:
         key = next((one for one in self._dkim if one.covers(letter.author or letter.sender)), None)
@@ -103,9 +108,9 @@ class Smtp:
             return msgspec.structs.replace(letter, source=await asyncio.to_thread(key.sign, letter.source, now))
         return msgspec.structs.replace(letter, source=key.sign(letter.source, now))
 
-    async def _try(self, place: Place, letter: Letter, results: Results) -> None:
-        """Everyone who waits, once."""
-        left = waiting(results)
+    async def _try(self, place: Place, letter: Letter, named: list[str], results: Results) -> None:
+        """Everyone who is named, once."""
+        left = named
         for _ in range(MOST_ROUNDS):
             if left:
                 left = await self._transaction(place, letter, left, results)
@@ -165,20 +170,20 @@ class Smtp:
                 await session.quit()
 
 
-async def _entered(room: asyncio.Semaphore) -> bool:
-    """Wait for a connection, but not for long: others may be quicker with what is here."""
+async def _entered(room: asyncio.Semaphore, patience: float) -> bool:
+    """Wait for a connection, but not so long that no time is left to use it."""
     if not room.locked():
         return await room.acquire()
     try:
-        async with asyncio.timeout(BUSY):
+        async with asyncio.timeout(patience):
             return await room.acquire()
     except TimeoutError:
         return False
 
 
-def _note(results: Results, reason: str) -> None:
-    """Let those of whom nothing new is known say why."""
-    for address in waiting(results):
+def _note(results: Results, before: Results, named: list[str], reason: str) -> None:
+    """Let those say why who were named, and of whom nothing was heard."""
+    for address in named:
         one = results[address]
-        if not one.unknown:
-            results[address] = msgspec.structs.replace(one, said=reason, wait=None)
+        if one is before[address] and not one.unknown:
+            results[address] = msgspec.structs.replace(one, said=reason)

@@ -38,6 +38,11 @@ class Wire(asyncio.Protocol):
         """Whether nothing more can be said."""
         return self._trouble is not None or self._transport.is_closing()
 
+    @property
+    def unsent(self) -> bool:
+        """Whether some of what was written is still here, so that nobody can have answered it."""
+        return self._transport.get_write_buffer_size() > 0
+
     def write(self, data: bytes, replies: int) -> None:
         """Send something to which so many replies will come."""
         if self.ended:

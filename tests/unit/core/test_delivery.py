@@ -176,10 +176,12 @@ def test_our_own_mistakes_disable_and_our_own_outages_wait_and_neither_is_charge
     known: dict[str, Any] = {"failures": 2, "unreachable": (1,), "learned": "x"}
     mistake, disabled = after(Outcome(kind=Kind.MISCONFIGURED, reason="no secret"), **known)
     outage, untouched = after(Outcome(kind=Kind.INFRA, reason="no network"), **known)
+    busy, _ = after(Outcome(kind=Kind.INFRA, reason="busy", retry_after=1.0), **known)
 
     assert mistake == Again(LOOK_AGAIN, "misconfigured: no secret", charged=False)
     assert disabled.standing is Standing.DISABLED
     assert outage == Again(30.0, "infra: no network", charged=False)
+    assert busy == Again(1.0, "infra: busy", charged=False)
     assert untouched == Condition(**known)
 
 
@@ -311,6 +313,9 @@ def test_what_nobody_should_get_is_dropped_and_shows_nothing_about_the_peer() ->
         (FINE, False),
         (Outcome(kind=Kind.UNKNOWN, breaks=True), False),
         (Outcome(kind=Kind.PERMANENT, breaks=True), False),
+        (Outcome(kind=Kind.PERMANENT, elsewhere=True), True),
+        (Outcome(kind=Kind.TRANSIENT, elsewhere=True), True),
+        (Outcome(kind=Kind.UNKNOWN, elsewhere=True), False),
         (Outcome(kind=Kind.INFRA), False),
     ],
 )
@@ -460,6 +465,7 @@ def test_what_is_not_said_is_harmless() -> None:
         asked=True,
         possible_duplicate=False,
         alarming=False,
+        elsewhere=False,
         learned=None,
         status=None,
         body="",

@@ -8,6 +8,7 @@ from durably.core.delivery import Kind
 from durably.mail.replies import GREYLISTED, Meaning, Reply, Stage, meaning
 
 OK, LATER, NEVER = Meaning(Kind.OK), Meaning(Kind.TRANSIENT), Meaning(Kind.PERMANENT)
+PERHAPS = Meaning(Kind.UNKNOWN)
 OURS = Meaning(Kind.MISCONFIGURED)
 
 
@@ -25,6 +26,7 @@ OURS = Meaning(Kind.MISCONFIGURED)
         (Stage.AUTH, 454, "4.7.0 later", Meaning(Kind.THROTTLED)),
         (Stage.AUTH, 421, "bye", LATER),
         (Stage.MAIL, 250, "2.1.0 fine", OK),
+        (Stage.MAIL, 354, "go on", LATER),
         (Stage.MAIL, 451, "4.3.0 later", LATER),
         (Stage.MAIL, 550, "5.7.1 no", NEVER),
         (Stage.MAIL, 530, "5.7.0 log in first", OURS),
@@ -40,15 +42,20 @@ OURS = Meaning(Kind.MISCONFIGURED)
         (Stage.RCPT, 550, "unknown", Meaning(Kind.PERMANENT, suppresses=True)),
         (Stage.RCPT, 553, "5.1.3 bad address", Meaning(Kind.PERMANENT, suppresses=True)),
         (Stage.RCPT, 556, "5.1.10 null MX", Meaning(Kind.PERMANENT, suppresses=True)),
+        (Stage.RCPT, 550, "5.1.7 bad sender", NEVER),
+        (Stage.RCPT, 550, "5.1.8 the domain of the sender is not known", NEVER),
         (Stage.RCPT, 550, "5.7.1 policy", NEVER),
         (Stage.RCPT, 552, "5.2.2 full", NEVER),
         (Stage.RCPT, 530, "5.7.0 log in", OURS),
         (Stage.RCPT, 421, "4.3.2 closing", LATER),
         (Stage.RCPT, 999, "noise", LATER),
         (Stage.DATA, 354, "go on", OK),
+        (Stage.DATA, 250, "taken", LATER),
+        (Stage.DATA, 334, "what?", LATER),
         (Stage.DATA, 451, "later", LATER),
         (Stage.DATA, 554, "5.5.1 nobody", NEVER),
         (Stage.DOT, 250, "2.0.0 queued", OK),
+        (Stage.DOT, 354, "go on", PERHAPS),
         (Stage.DOT, 451, "4.3.0 later", LATER),
         (Stage.DOT, 554, "5.7.1 spam", NEVER),
     ],
