@@ -102,7 +102,7 @@ class TestDigests:
         app.notifications.kind("comment", ["inbox", "sms"], digest="1h", cancel_on_read=True)
         app.notify("comment", "ann", {"n": 0})
         app.drain()
-        app.notifications.inbox.read("ann")
+        app.notifications.inbox.read_all("ann")
         unread = app.notify("comment", "ann", {"n": 1}).id
         app.drain()
         timed.clock.advance(3601)
@@ -116,7 +116,7 @@ class TestDigests:
         app.notifications.kind("comment", ["inbox", "sms"], digest="1h", cancel_on_read=True)
         sent = app.notify("comment", "ann").id
         app.drain()
-        app.notifications.inbox.archive("ann")
+        app.notifications.inbox.archive_all("ann")
         timed.clock.advance(3601)
         app.drain()
 
@@ -140,6 +140,24 @@ class TestDigests:
         app.drain()
 
         assert sorted(note.items[0]["n"] for note in timed.sms.notes) == [0, 1]
+
+
+class TestThrottling:
+    @pytest.mark.parametrize("kind", [Kind.THROTTLED, Kind.MISCONFIGURED, Kind.INFRA, Kind.TRANSIENT])
+    def test_what_is_tried_again_is_counted_once(self, timed: Timed, kind: Kind) -> None:
+        app = timed.app
+        timed.sms._answers = [Outcome(kind=kind, reason="later")] * 3
+        app.notifications.kind("paid", ["sms"], throttle="1/1h")
+        first = app.notify("paid", "ann").id
+        for _ in range(4):
+            app.drain()
+            timed.clock.advance(400)
+        second = app.notify("paid", "ann").id
+        app.drain()
+
+        assert states(app.notifications.get(first))["ann", "sms"] == "sent"
+        assert states(app.notifications.get(second))["ann", "sms"] == "skipped"
+        assert len(timed.sms.notes) == 4
 
 
 class TestQuietHours:

@@ -19,11 +19,11 @@ from durably.core.retry import MAX_ATTEMPTS, Retry
 from durably.core.task import clean
 from durably.deliveries.acquaintance import Acquaintances
 from durably.deliveries.channel import Channel, Delivery
+from durably.deliveries.doubt import may_have_arrived
 from durably.deliveries.limits import Limits
 from durably.deliveries.register import STORE_AWAY, Register
 from durably.deliveries.vault import Vault
 from durably.errors import Discard, DurablyError, Instruction, Permanent, RetryAfter, Snooze
-from durably.stores.operations.read import attempts
 from durably.worker.context import Context, current
 
 log = logging.getLogger("durably.deliveries")
@@ -142,7 +142,7 @@ class Dispatcher:
         forced = driven is not None and driven.forced
         try:
             way = await self._way(loop, destination, task, at, began)
-            doubtful = memory.possible_duplicate or await self._may_have_arrived(task)
+            doubtful = memory.possible_duplicate or await may_have_arrived(self._engine.store, task)
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         outcome = await self._tried(loop, way, message, task, doubtful, memory.kept)
@@ -252,16 +252,6 @@ class Dispatcher:
         except DurablyError as error:
             raise Snooze(STORE_AWAY, str(error)) from error
         raise Snooze(wait, reason)
-
-    async def _may_have_arrived(self, task: Context) -> bool:
-        """Whether an earlier attempt died before it could say what the peer did.
-
-        A replay counts crashes anew, but not what they may have left with the peer.
-        """
-        if task.crashes > 0 or task.attempt == 1 or task.spent > 1:
-            return task.crashes > 0
-        earlier = await self._engine.store.arun(attempts(task.id))
-        return any(one.outcome == "crashed" for one in earlier)
 
     async def _attempt(
         self,

@@ -6,7 +6,7 @@ import asyncio
 import builtins
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -35,6 +35,14 @@ class SuppressionInfo(msgspec.Struct, frozen=True):
     cause: str
     note: str
     since: datetime
+
+
+class Against(NamedTuple):
+    """Why an address gets no mail."""
+
+    reason: str
+    bounced: bool
+    """Whether that is because it does not work, and not because somebody wants it so."""
 
 
 class Suppressions:
@@ -77,12 +85,16 @@ class Suppressions:
         """The asynchronous twin of list."""
         return _told(await self._store.arun(list_suppressions(self._namespace, after, limit)))
 
-    async def among(self, addresses: Sequence[str], category: str) -> dict[str, str]:
+    async def among(self, addresses: Sequence[str], category: str) -> dict[str, Against]:
         """Those of these addresses that must not get mail of a category, and why."""
         folded = {one: _folded(one) for one in addresses}
         found = await self._lookups.of(asyncio.get_running_loop()).ask([*folded.values()])
         against = {one.address: one for one in found if one.category in ("", category)}
-        return {one: _reason(against[key]) for one, key in folded.items() if key in against}
+        return {
+            one: Against(_reason(against[key]), against[key].cause == "bounce")
+            for one, key in folded.items()
+            if key in against
+        }
 
     async def _look_up(self, batch: Sequence[Sequence[str]]) -> Sequence[Sequence[Suppression]]:
         """What is known against all of these, for everyone who has asked about some of them."""

@@ -133,7 +133,7 @@ class Context:
     @property
     def left(self) -> bytes | None:
         """What `leave` was called with, as it is stored."""
-        return None if self._leaving is None else self._packed(self._leaving)
+        return None if self._leaving is None else self.packed(self._leaving)
 
     def lend(self) -> None:
         """While this only waits for somebody slow, let another task begin in its place. For coroutines."""
@@ -156,16 +156,17 @@ class Context:
         self._cancelled = True
 
     def _saving(self, details: Any) -> Any:
-        data = self._packed(details)
+        data = self.packed(details)
         progress, self.pending_progress = self.pending_progress, None
         return set_progress(self._task.id, self._task.token, progress, data)
 
     def _kept(self, kept: bool, details: Any) -> None:
         if not kept:
             raise SessionLost(f"task {self._task.id} belongs to another worker by now: its details were not saved")
-        self._task = msgspec.structs.replace(self._task, details=self._packed(details))
+        self._task = msgspec.structs.replace(self._task, details=self.packed(details))
 
-    def _packed(self, details: Any) -> bytes:
+    def packed(self, details: Any) -> bytes:
+        """Details as they are stored."""
         return self._engine.payload(self._task.name, encode(details, f"the details of {self._task.name!r}"))
 
 
