@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -36,13 +35,14 @@ async def test_a_producer_is_told_of_a_kind_that_names_what_is_not_there(
 
 
 @pytest.mark.parametrize(("options", "refusal"), WRONG)
-def test_a_worker_does_not_begin_with_a_kind_that_names_what_is_not_there(
+async def test_a_worker_does_not_begin_with_a_kind_that_names_what_is_not_there(
     app: Durably, options: dict[str, Any], refusal: str
 ) -> None:
     app.notifications.kind("paid", **options)
     with pytest.raises(BadOption, match=refusal):
-        asyncio.run(app.run_worker())
+        await app.run_worker()
     assert app.sessions.list() == []
+    await app.aclose()
 
 
 def test_channels_and_templates_may_be_declared_after_the_kind(app: Durably) -> None:

@@ -252,6 +252,27 @@ class TestMail:
         [entry] = app.notifications.inbox.list("ann")
         assert (entry.title, entry.text) == ("Bezahlt 7 (ann)", "1")
 
+    @pytest.mark.parametrize("template", [None, "news"])
+    def test_whoever_can_unsubscribe_does_so_with_one_click(self, app: Durably, template: str | None) -> None:
+        server = Script()
+        app.mail.templates.put("news", subject="News", text="Nothing new")
+
+        @app.notifications.unsubscribe_link
+        def link(recipient: str, category: str) -> str:
+            return f"https://here.example/{category}/{recipient}"
+
+        templates = {} if template is None else {"mail": template}
+        app.notifications.kind("news", ["mail"], category="weekly", templates=templates)
+        app.notifications.kind("paid", ["mail"])
+        for kind in ("news", "paid"):
+            app.notify(kind, "ann")
+        self.deliver(app, server)
+
+        headers = [source.replace(b"\r\n ", b" ") for _, source in server.taken]
+        linked = [source for source in headers if b"List-Unsubscribe: <https://here.example/weekly/ann>" in source]
+        assert (len(headers), len(linked)) == (2, 1)
+        assert b"List-Unsubscribe-Post: List-Unsubscribe=One-Click" in linked[0]
+
     def test_a_mail_that_is_refused_for_good_falls_back(self, app: Durably) -> None:
         server, sms = Script({"RCPT": ["550 5.1.1 nobody here"]}), Told()
         app.notifications.channels["sms"] = sms

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from durably import BadOption, Durably
+from durably.core.delivery import Outcome
+from durably.notifications.channel import Note
 from durably.notifications.inbox import Counts
+from durably.stores.operations.deliver import hurry
 from tests.notifications.test_digests import Timed, timed
 from tests.notifications.test_notifications import PEOPLE, Told, states
 from tests.support.smtp import Script
@@ -67,12 +70,35 @@ def test_what_is_no_name_is_refused(app: Durably) -> None:
             call()
 
 
+def test_what_is_read_before_its_route_has_ended_was_sent(app: Durably) -> None:
+    real = app.notifications.channels["inbox"]
+
+    class Broken:
+        """Somebody reads it, and nobody hears that it is there."""
+
+        async def send(self, note: Note) -> Outcome | None:
+            came = await real.send(note)
+            if await app.notifications.inbox.aread_all("ann"):
+                raise ConnectionError("the answer did not come")
+            return came
+
+    app.notifications.channels["inbox"] = Broken()
+    app.notifications.kind("paid", {"inbox": 0, "mail": "1h"}, cancel_on_read=True)
+    sent = app.notify("paid", "ann")
+    app.tick()
+    app.store.run(hurry([one.id for one in app.notifications.get(sent.id).routes]))
+    app.tick()
+
+    assert states(app.notifications.get(sent.id)) == {("ann", "inbox"): "sent", ("ann", "mail"): "cancelled"}
+    assert app.notifications.inbox.counts("ann") == Counts(1, 0)
+
+
 class TestMailThatWaits:
     def outbox(self, app: Durably, story: Any) -> None:
         """A server that puts everything off until the end."""
 
         async def whole() -> None:
-            server = Script({"greeting": ["421 later"] * 5})
+            server = Script({"greeting": ["421 later"] * 100})
             async with server.listening() as port:
                 await app.mail.aadd_transport("main", f"smtp://127.0.0.1:{port}?tls=none", breaker=1000)
                 await story()

@@ -12,8 +12,7 @@ from durably.core.limits import parse_rate
 from durably.core.moment import Duration, seconds
 from durably.core.options import text
 from durably.errors import BadOption
-
-INBOX = "inbox"
+from durably.stores.operations.notify import INBOX
 
 
 class Kind(msgspec.Struct, frozen=True):

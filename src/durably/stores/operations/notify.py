@@ -15,6 +15,8 @@ from durably.stores.operations.deliver import FIRST, SETTLING, is_id
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Steps, operation
 
+INBOX = "inbox"
+"""The channel whose entries can be read."""
 ROUTE_KEY = "durably.route:"
 """How the key of a mail begins that a route or a digest became; its id follows."""
 MALFORMED_FOR = 30 * 24 * 3_600_000_000
@@ -288,7 +290,8 @@ def mark_inbox(
     seen = sorted({notification for _, notification, kind in rows if kind in kinds})
     if seen:
         routes = [_route(row, namespace) for row in (yield q("routes_of", seen))]
-        tasks = yield from _on_their_way(q, namespace, [one for one in routes if one.recipient == recipient])
+        others = [one for one in routes if one.recipient == recipient and one.channel != INBOX]
+        tasks = yield from _on_their_way(q, namespace, others)
         yield from apply(q, [cancel(task, "it was read") for task in tasks if not task.ended])
     return len(rows)
 
