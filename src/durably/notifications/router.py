@@ -22,11 +22,12 @@ from durably.errors import BadOption, Instruction, Permanent, RetryAfter, Snooze
 from durably.mail.library import Templates
 from durably.mail.templates import Rendered
 from durably.notifications.asking import Linker, Resolver, ask
-from durably.notifications.catalogue import INBOX, Catalogue, Kind
+from durably.notifications.catalogue import Catalogue, Kind
 from durably.notifications.channel import Note, NotificationChannel
 from durably.notifications.people import Person, quiet_for, usable
 from durably.notifications.words import plain
 from durably.stores.operations.notify import (
+    INBOX,
     Item,
     Place,
     Preference,
