@@ -9,6 +9,7 @@ import pytest
 
 from durably import Durably
 from durably.core.delivery import Kind, Outcome
+from durably.deliveries.channel import Delivery
 from durably.notifications.people import Person
 from tests.notifications.test_notifications import Told
 from tests.support import command
@@ -104,6 +105,39 @@ def test_routes_can_be_narrowed(durably: command.Durably) -> None:
     assert (dead["kind"], dead["route"]["state"]) == ("paid", "dead")
 
 
+def test_a_route_tells_what_has_become_of_its_mail(app: Durably, durably: command.Durably) -> None:
+    app.mail.sender = "shop@here.example"
+    app.mail.add_transport("main", "console:")
+    app.notifications.kind("letter", ["mail"])
+    app.notifications.resolver(lambda recipient: Person(addresses={"mail": f"{recipient}@x.example"}))
+    ids = [app.notify("letter", who).id for who in ("ann", "bob", "cyd")]
+    app.tick()
+    mails = [app.mail.get(app.notifications.get(one).routes[0].via) for one in ids]
+    app.handle(mails[0].task).cancel("nobody wants it")
+    assert lines(durably("show", ids[2]).out)[-1] == f"cyd mail sent, mail waiting 1 {mails[2].id}"
+    app.deliveries.channels["console"] = Picky(mails[1].task)
+    app.drain()
+
+    assert lines(durably("show", ids[0]).out)[-1] == f"ann mail sent, mail cancelled 1 nobody wants it {mails[0].id}"
+    assert lines(durably("show", ids[1]).out)[-1] == f"bob mail sent, mail dead 1 permanent: not there {mails[1].id}"
+    assert lines(durably("show", ids[2]).out)[-1] == f"cyd mail sent 1 {mails[2].id}"
+    dead = lines(durably("routes", "--state", "dead", "--kind", "letter").out)[1:]
+    assert [line.split()[1] for line in dead] == ["bob"]
+    told = [line.split()[-1] for line in lines(durably("list", "--kind", "letter").out)[1:]]
+    assert told == ["sent", "dead", "cancelled"]
+
+
+class Picky:
+    """A transport that refuses one mail."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        refused = delivery.task == self._task
+        return Outcome(kind=Kind.PERMANENT, reason="not there") if refused else Outcome(kind=Kind.OK)
+
+
 def test_an_inbox_shows_what_is_new(app: Durably, durably: command.Durably) -> None:
     [entry] = app.notifications.inbox.list("ann")
     assert lines(durably("inbox", "ann").out) == [
@@ -112,7 +146,7 @@ def test_an_inbox_shows_what_is_new(app: Durably, durably: command.Durably) -> N
         "",
         "The inbox of ann has 1 in it, 1 unread.",
     ]
-    app.notifications.inbox.archive("ann")
+    app.notifications.inbox.archive_all("ann")
     assert lines(durably("inbox", "ann").out) == ["The inbox of ann has 0 in it, 0 unread."]
     assert "archived" in durably("inbox", "ann", "--archived").out
     assert durably("inbox", "zoe").out == "The inbox of zoe has 0 in it, 0 unread.\n"

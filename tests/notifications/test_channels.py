@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import msgspec
@@ -104,7 +105,37 @@ class TestApprise:
         came = await AppriseChannel().send(note(address))
 
         assert came is not None
-        assert (came.kind, len(receiver.requests)) == (Kind.TRANSIENT, 1)
+        assert len(receiver.requests) == 1
+
+    async def test_what_it_does_not_confirm_may_have_arrived(self, receiver: Receiver) -> None:
+        nobody = "json://127.0.0.1:1"
+        address = f"{receiver.url().replace('http://', 'json://')} {nobody}"
+        came = await AppriseChannel().send(note(address))
+
+        assert came is not None
+        assert (came.kind, len(receiver.requests)) == (Kind.UNKNOWN, 1)
+
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "nosuch://user:s3cret@host/s3cret",
+            "slack://badtoken-s3cret",
+            "json://joe:s3cret@127.0.0.1:1/s3cret?tok=s3cret",
+            "tgram://s3cret",
+        ],
+    )
+    async def test_an_address_is_a_secret_that_nobody_logs(
+        self, address: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        logging.getLogger("apprise").warning("others may talk before")
+        with caplog.at_level(logging.DEBUG):
+            came = await AppriseChannel().send(note(address))
+        logging.getLogger("apprise").warning("and after")
+
+        assert came is not None
+        assert "s3cret" not in caplog.text + came.reason
+        assert "others may talk before" in caplog.text
+        assert "and after" in caplog.text
 
     async def test_what_apprise_does_not_understand_is_refused_for_good(self) -> None:
         came = await AppriseChannel().send(note("pigeon://roof"))

@@ -102,7 +102,7 @@ class TestDigests:
         app.notifications.kind("comment", ["inbox", "sms"], digest="1h", cancel_on_read=True)
         read = app.notify("comment", "ann", {"n": 0}).id
         app.drain()
-        app.notifications.inbox.read("ann")
+        app.notifications.inbox.read_all("ann")
         unread = app.notify("comment", "ann", {"n": 1}).id
         app.drain()
         timed.clock.advance(3601)
@@ -118,7 +118,7 @@ class TestDigests:
         app.notifications.kind("comment", ["inbox", "sms"], digest="1h", cancel_on_read=True)
         sent = app.notify("comment", "ann").id
         app.drain()
-        app.notifications.inbox.archive("ann")
+        app.notifications.inbox.archive_all("ann")
         timed.clock.advance(3601)
         app.drain()
 
@@ -142,6 +142,24 @@ class TestDigests:
         app.drain()
 
         assert sorted(note.items[0]["n"] for note in timed.sms.notes) == [0, 1]
+
+
+class TestThrottling:
+    @pytest.mark.parametrize("kind", [Kind.THROTTLED, Kind.MISCONFIGURED, Kind.INFRA, Kind.TRANSIENT])
+    def test_what_is_tried_again_is_counted_once(self, timed: Timed, kind: Kind) -> None:
+        app = timed.app
+        timed.sms._answers = [Outcome(kind=kind, reason="later")] * 3
+        app.notifications.kind("paid", ["sms"], throttle="1/1h")
+        first = app.notify("paid", "ann").id
+        for _ in range(4):
+            app.drain()
+            timed.clock.advance(400)
+        second = app.notify("paid", "ann").id
+        app.drain()
+
+        assert states(app.notifications.get(first))["ann", "sms"] == "sent"
+        assert states(app.notifications.get(second))["ann", "sms"] == "skipped"
+        assert len(timed.sms.notes) == 4
 
 
 class TestQuietHours:
@@ -235,6 +253,28 @@ class TestMail:
         assert (mail.about.subject, mail.about.template, mail.about.version) == ("Bezahlt 7 (ann)", "paid", "1")
         [entry] = app.notifications.inbox.list("ann")
         assert (entry.title, entry.text) == ("Bezahlt 7 (ann)", "1")
+
+    @pytest.mark.parametrize("template", [None, "news"])
+    def test_whoever_can_unsubscribe_does_so_with_one_click(self, app: Durably, template: str | None) -> None:
+        server = Script()
+        app.mail.templates.put("news", subject="News", text="Nothing new")
+
+        @app.notifications.unsubscribe_link
+        def link(recipient: str, category: str) -> str:
+            return f"https://here.example/{category}/{recipient}"
+
+        templates = {} if template is None else {"mail": template}
+        app.notifications.kind("news", ["mail"], category="weekly", templates=templates)
+        app.notifications.kind("paid", ["mail"])
+        for kind in ("news", "paid"):
+            app.notify(kind, "ann")
+        self.deliver(app, server)
+
+        headers = [source.replace(b"\r\n ", b" ") for _, source in server.taken]
+        linked = [source for source in headers if b"List-Unsubscribe:" in source]
+        assert (len(headers), len(linked)) == (2, 1)
+        assert b"List-Unsubscribe: <https://here.example/weekly/ann>" in linked[0]
+        assert b"List-Unsubscribe-Post: List-Unsubscribe=One-Click" in linked[0]
 
     def test_a_mail_that_is_refused_for_good_falls_back(self, app: Durably) -> None:
         server, sms = Script({"RCPT": ["550 5.1.1 nobody here"]}), Told()

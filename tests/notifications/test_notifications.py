@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -136,6 +136,45 @@ class TestIntent:
         assert (found.problem, found.routes, found.malformed) == (sent.problem, [], True)
         assert app.drain() == 0
 
+    @pytest.mark.parametrize("number", range(5))
+    def test_whatever_a_schema_raises_is_recorded_and_not_raised(self, app: Durably, number: int) -> None:
+        app.notifications.kind("grumpy", ["inbox"], schema=Grumpy)
+        sent = app.notify("grumpy", "ann", {"number": number})
+
+        assert sent.problem is not None
+        assert sent.problem.startswith(f"grumpy: {type(Grumpy.raises[number]).__name__}: ")
+        assert app.notifications.get(sent.id).problem == sent.problem
+
+    def test_what_cannot_even_be_shown_is_recorded_and_not_raised(self, app: Durably) -> None:
+        app.notifications.kind("paid", ["inbox"])
+        for kind, recipient, data in (
+            ("paid", "ann", Evil()),
+            ("paid", Evil(), {}),
+            (Evil(), "ann", {}),
+            ([], "ann", {}),
+            ("paid", (one for one in "ab"), {}),
+            ("\ud800", "ann", {}),
+            ("paid", "ann", {"x": "\ud800"}),
+            ("paid", "ann", 10**5000),
+        ):
+            sent = app.notify(kind, recipient, data)  # type: ignore[arg-type]
+            assert sent.problem is not None
+            assert app.notifications.get(sent.id).malformed
+
+    def test_the_same_kind_and_key_is_the_same_malformed_notification(self, app: Durably) -> None:
+        app.notifications.kind("typed", ["inbox"], schema=Paid)
+        first = app.notify("typed", "ann", {"amount": "seven"}, key="order-7")
+        again = app.notify("typed", "ann", {"amount": "eight"}, key="order-7")
+        right = app.notify("typed", "ann", {"amount": 7}, key="order-7")
+        other = app.notify("typed", "ann", {"amount": 8}, key="order-8")
+
+        assert (first.new, again.new, right.new, other.new) == (True, False, False, True)
+        assert first.id == again.id == right.id != other.id
+        assert first.problem == again.problem == right.problem
+        assert first.problem is not None
+        assert other.problem is None
+        assert [(one.key, one.malformed) for one in app.notifications.list()] == [("order-8", False), ("order-7", True)]
+
     def test_what_fits_the_schema_is_kept_as_the_schema_has_it(self, app: Durably) -> None:
         app.notifications.kind("typed", ["inbox"], schema=Paid)
         sent = app.notify("typed", "ann", Paid(7))
@@ -193,6 +232,21 @@ class TestIntent:
 class Paid(msgspec.Struct):
     amount: int
     currency: str = "EUR"
+
+
+class Grumpy(msgspec.Struct):
+    """Data that raises whatever it likes."""
+
+    raises: ClassVar = [KeyError("a"), RuntimeError("b"), ZeroDivisionError("c"), LookupError(), RecursionError("d")]
+    number: int
+
+    def __post_init__(self) -> None:
+        raise self.raises[self.number]
+
+
+class Evil:
+    def __repr__(self) -> str:
+        raise RuntimeError("nobody looks at me")
 
 
 class TestRoutes:
@@ -313,8 +367,10 @@ class TestRoutes:
         assert "instead of a Person" in route.reason
 
     def test_a_worker_that_does_not_know_the_kind_or_the_channel_leaves_it_to_others(self, app: Durably) -> None:
+        app.notifications.channels["pigeon"] = Told()
         app.notifications.kind("paid", ["pigeon"])
         sent = app.notify("paid", "ann")
+        del app.notifications.channels["pigeon"]
         app.tick()
         [route] = app.notifications.get(sent.id).routes
         assert (route.state, route.reason) == (
@@ -445,8 +501,8 @@ class TestInbox:
         assert [one.id for one in inbox.list("ann")] == [entries[0].id, entries[2].id]
         assert len(inbox.list("ann", archived=True)) == 3
         assert [one.id for one in inbox.list("ann", before=entries[0].id, limit=1)] == [entries[2].id]
-        assert (inbox.read("bob"), inbox.read("ann")) == (0, 1)
-        assert (inbox.archive("ann"), inbox.counts("ann").entries) == (2, 0)
+        assert (inbox.read_all("bob"), inbox.read_all("ann")) == (0, 1)
+        assert (inbox.archive_all("ann"), inbox.counts("ann").entries) == (2, 0)
 
     def test_what_was_read_is_called_off_elsewhere(self, app: Durably) -> None:
         sms = Told()
@@ -454,7 +510,7 @@ class TestInbox:
         app.notifications.kind("paid", {"inbox": 0, "sms": "10m"}, cancel_on_read=True)
         read, unread = app.notify("paid", "ann"), app.notify("paid", "bob")
         app.tick()
-        assert app.notifications.inbox.read("ann") == 1
+        assert app.notifications.inbox.read_all("ann") == 1
 
         assert states(app.notifications.get(read.id))["ann", "sms"] == "cancelled"
         assert states(app.notifications.get(unread.id))["bob", "sms"] == "pending"
@@ -466,7 +522,7 @@ class TestInbox:
         sent = app.notify("paid", "ann")
         app.tick()
         app.notifications.kinds._kinds["paid"] = msgspec.structs.replace(kind, cancel_on_read=False)
-        app.notifications.inbox.read("ann")
+        app.notifications.inbox.read_all("ann")
         app.notifications.kinds._kinds["paid"] = kind
         app.store.run(hurry([one.id for one in app.notifications.get(sent.id).routes]))
         app.drain()

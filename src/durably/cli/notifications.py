@@ -112,7 +112,7 @@ def routes(app: Durably, options: argparse.Namespace) -> int:
         (one, route)
         for one in notifications
         for route in one.routes
-        if options.state in (None, route.state)
+        if options.state in (None, route.state, _end(route))
         and options.channel in (None, route.channel)
         and options.recipient in (None, route.recipient)
     ]
@@ -151,10 +151,10 @@ def _whole(app: Durably, given: str) -> str:
 
 
 def _counts(one: NotificationInfo) -> str:
-    """How many routes stand how; or that there are none, since nobody understood it."""
+    """How many routes are in which state; or that there are none, since nobody understood it."""
     if one.problem is not None:
         return "malformed"
-    counts = Counter(str(route.state) for route in one.routes)
+    counts = Counter(str(_end(route)) for route in one.routes)
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
 
 
@@ -170,7 +170,7 @@ def _routes(found: Sequence[tuple[NotificationInfo, RouteInfo]], *, kinds: bool)
             *((one.kind,) if kinds else ()),
             route.recipient,
             route.channel,
-            f"{route.state}, maybe twice" if route.possible_duplicate else route.state,
+            _state(route),
             route.attempt,
             "" if route.next_attempt is None else relative(route.next_attempt),
             route.reason,
@@ -180,6 +180,16 @@ def _routes(found: Sequence[tuple[NotificationInfo, RouteInfo]], *, kinds: bool)
     ]
     headings = ("RECIPIENT", "CHANNEL", "STATE", "ATTEMPTS", "NEXT", "WHY", "VIA")
     return table((*(("KIND",) if kinds else ()), *headings), rows, whole=("STATE", "NEXT"))
+
+
+def _end(route: RouteInfo) -> str:
+    """Its state, or that of its mail if nobody gets that."""
+    return route.mail if route.mail in ("dead", "cancelled") else route.state
+
+
+def _state(route: RouteInfo) -> str:
+    mail = f"mail {route.mail}" if route.mail not in (None, "sent") else ""
+    return ", ".join(one for one in (route.state, mail, "maybe twice" if route.possible_duplicate else "") if one)
 
 
 def _mark(entry: EntryInfo) -> str:

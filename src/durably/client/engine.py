@@ -23,6 +23,7 @@ from durably.errors import BadOption, BadPayload, Conflict
 from durably.observe.events import Event, Events
 from durably.stores.operations.accept import accept
 from durably.stores.protocol import Store
+from durably.stores.statement import Operation
 
 
 class Engine:
@@ -45,6 +46,10 @@ class Engine:
         self.waiters = Waiters(store)
         self.payload_limit = payload_limit
         self._intake = Intake(store)
+        self.arriving: list[Callable[[], Awaitable[None]]] = []
+        """What is to be done before a worker begins; it does not begin if that raises."""
+        self.pruning: list[Callable[[int], Operation[int]]] = []
+        """How to remove what has outlived its retention: so many rows at most, and how many there were."""
         self.leaving: list[Callable[[], Awaitable[None]]] = []
         """What is to be done when the last worker leaves an event loop, by those who keep something open there."""
         self._workers: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()

@@ -79,6 +79,11 @@ class Templates:
             raise BadOption(f"template: there is no {brief(name)} {where}")
         return render(found, context, self._folder)
 
+    def names(self) -> Plan[set[str]]:
+        """The names of all templates, in whatever locale they are."""
+        stored = yield list_templates(self._namespace)
+        return {name for name, _, _, _ in stored} | set(self._folder.names() if self._folder is not None else ())
+
     def _stored(self, name: str, locale: str) -> Plan[Template | None]:
         """The most special one; what it leaves out is not taken from others, as it is for files."""
         wanted = fallbacks(locale)

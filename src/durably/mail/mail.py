@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import builtins
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from email.message import Message as AnyMessage
 from typing import Any, Unpack
 
 import msgspec
 
-from durably.client.definition import Definition
+from durably.client.definition import Call, Definition
 from durably.client.engine import Engine
 from durably.client.plan import Plan, arun, run
 from durably.core.brief import brief
@@ -19,6 +19,7 @@ from durably.core.codec import encode
 from durably.core.delivery import Message
 from durably.core.moment import as_datetime
 from durably.core.task import State
+from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries, Tries, delivery_info
 from durably.deliveries.destinations import DestinationInfo
 from durably.deliveries.dispatch import Memory
@@ -67,14 +68,14 @@ class Mail:
         self._namespace = namespace
         self._deliveries = deliveries
         self._hook: Definition[..., Any] | None = None
-        self.followers: builtins.list[Callable[[MailInfo], Awaitable[None]]] = []
-        """Who else must know of every mail that is given up; each may be told twice."""
+        self.followers: builtins.list[Callable[[MailInfo], Call[Any] | None]] = []
+        """Who else must know of every mail that nobody gets, and what each does then: a task, which may run twice."""
         self.sender: str | None = None
         """In whose name mails are sent that name nobody."""
         self.suppressions = Suppressions(engine, namespace)
         self.templates = Templates(engine, namespace)
-        deliveries.channels["console"] = Sifted(Console(), self.suppressions)
-        deliveries.channels["file"] = Sifted(Files(), self.suppressions)
+        deliveries.channels["console"] = Sifted(Console(), self.suppressions, self._follow)
+        deliveries.channels["file"] = Sifted(Files(), self.suppressions, self._follow)
         with suppress(MissingPackage):
             self.configure()
 
@@ -94,7 +95,7 @@ class Mail:
             raise MissingPackage(f"mail needs the package aiosmtplib: pip install 'durably[smtp]' ({error})") from error
         keys = [dkim] if isinstance(dkim, Dkim) else [*dkim]
         smtp = Smtp(trust=trust, hostname=hostname, dkim=keys, connections=connections)
-        self._deliveries.channels["smtp"] = Sifted(smtp, self.suppressions)
+        self._deliveries.channels["smtp"] = Sifted(smtp, self.suppressions, self._follow)
 
     def add_transport(
         self, name: str, address: str, *, password: str | None = None, **options: Unpack[RuleOptions]
@@ -150,6 +151,14 @@ class Mail:
         await self._deliveries.atry_at_once(sent or [], at_once, within)
         return accepted
 
+    async def aready(self, transport: str = "main") -> bool:
+        """Whether mails can be accepted at all: there is such a transport, and somebody in whose name they are sent."""
+        try:
+            await self._deliveries.destinations.aget(transport)
+        except UnknownTask:
+            return False
+        return self.sender is not None
+
     def preview(self, template: str, *, context: Mapping[str, Any] | None = None, locale: str = "") -> Rendered:
         """What a template would say."""
         return run(self._store, self.templates.rendering(template, context or {}, locale))
@@ -201,10 +210,27 @@ class Mail:
             return
         message = msgspec.json.decode(self._engine.codec.decode(tasks[0].payload))["message"]
         mail = await arun(self._store, self._found(message))
-        for follow in self.followers:
-            await follow(mail)
         if self._hook is not None:
             current().then(self._hook.call(mail=mail))
+        for call in self._follow_ups(mail):
+            current().then(call)
+
+    async def _follow(self, delivery: Delivery, reason: str) -> None:
+        """What follows when everybody whom a mail is for gets no mail: accepted before the mail is called off."""
+        if self.followers:
+            mail = await arun(self._store, self._found(delivery.message.id))
+            mail = msgspec.structs.replace(mail, state="cancelled", reason=reason)
+            drafts = [call.draft() for call in self._follow_ups(mail)]
+            spawned = [
+                self._engine.respawn(draft, delivery.task, delivery.attempt, index)
+                for index, draft in enumerate(drafts)
+            ]
+            if spawned:
+                await self._engine.aaccept(spawned, None)
+
+    def _follow_ups(self, mail: MailInfo) -> builtins.list[Call[Any]]:
+        calls = [follow(mail) for follow in self.followers]
+        return [call for call in calls if call is not None]
 
     def _composed(self, what: Any, options: MailOptions) -> Plan[Post]:
         return compose(self._engine, self._namespace, self.templates, what, options, self.sender)
@@ -252,7 +278,9 @@ class Mail:
         against = yield from self.suppressions.asking(missing, found.about.category)
         if len(against) == len(missing):
             first, why = next(iter(against.items()))
-            raise BadOption(f"the mail {mail!r} would reach nobody: {first} is {why}: take it off the list first")
+            raise BadOption(
+                f"the mail {mail!r} would reach nobody: {first} is {why.reason}: take it off the list first"
+            )
         revived: bool = yield revive(found.task, self._remembered(found))
         if not revived:
             raise BadOption(f"the mail {mail!r} has changed meanwhile: look at it again")

@@ -6,7 +6,7 @@ import asyncio
 import builtins
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -36,6 +36,14 @@ class SuppressionInfo(msgspec.Struct, frozen=True):
     cause: str
     note: str
     since: datetime
+
+
+class Against(NamedTuple):
+    """Why an address gets no mail."""
+
+    reason: str
+    bounced: bool
+    """Whether that is because it does not work, and not because somebody wants it so."""
 
 
 class Suppressions:
@@ -78,15 +86,15 @@ class Suppressions:
         """The asynchronous twin of list."""
         return _told(await self._store.arun(list_suppressions(self._namespace, after, limit)))
 
-    async def among(self, addresses: Sequence[str], category: str) -> dict[str, str]:
+    async def among(self, addresses: Sequence[str], category: str) -> dict[str, Against]:
         """Those of these recipients of a mail that must not get mail of a category, and why."""
         folded = {one: one.casefold() for one in addresses}
         found = await self._lookups.of(asyncio.get_running_loop()).ask([*folded.values()])
         return _against(folded, found, category)
 
-    def asking(self, addresses: Sequence[str], category: str) -> Plan[dict[str, str]]:
+    def asking(self, addresses: Sequence[str], category: str) -> Plan[dict[str, Against]]:
         """The same, as part of something larger."""
-        folded = {one: _folded(one) for one in addresses}
+        folded = {one: one.casefold() for one in addresses}
         found: builtins.list[Suppression] = yield suppressed(self._namespace, [*folded.values()])
         return _against(folded, found, category)
 
@@ -113,9 +121,13 @@ def _folded(given: str) -> str:
     return address(given, "address")[1].casefold()
 
 
-def _against(folded: Mapping[str, str], found: Sequence[Suppression], category: str) -> dict[str, str]:
+def _against(folded: Mapping[str, str], found: Sequence[Suppression], category: str) -> dict[str, Against]:
     against = {one.address: one for one in found if one.category in ("", category)}
-    return {one: _reason(against[key]) for one, key in folded.items() if key in against}
+    return {
+        one: Against(_reason(against[key]), against[key].cause == "bounce")
+        for one, key in folded.items()
+        if key in against
+    }
 
 
 def _reason(one: Suppression) -> str:

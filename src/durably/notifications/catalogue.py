@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +12,7 @@ from durably.core.limits import parse_rate
 from durably.core.moment import Duration, seconds
 from durably.core.options import text
 from durably.errors import BadOption
-
-INBOX = "inbox"
+from durably.stores.operations.notify import INBOX
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -45,6 +44,8 @@ class Catalogue(Mapping[str, Kind]):
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kind] = {}
+        self.unchecked: list[Kind] = []
+        """Those of which nobody knows yet whether there is everything that they name."""
 
     def __getitem__(self, name: str) -> Kind:
         return self._kinds[name]
@@ -90,8 +91,29 @@ class Catalogue(Mapping[str, Kind]):
         for one, other in kind.fallback.items():
             if one == other or (one not in ways and one not in kind.fallback.values()):
                 raise BadOption(f"kind {name!r}: fallback: from {one!r} to {other!r} leads nowhere")
+        for what, named in (("templates", kind.templates), ("digest", kind.digest)):
+            for one in named.keys() - ways.keys() - set(kind.fallback.values()):
+                raise BadOption(f"kind {name!r}: {what}: {one!r} is none of its channels: {', '.join(ways)}")
         self._kinds[name] = kind
+        self.unchecked.append(kind)
         return kind
+
+    def check(self, channels: Collection[str], templates: Collection[str]) -> None:
+        """Refuse kinds that name a channel or a template that is not there; those that are new since the last time."""
+        for kind in self.unchecked:
+            for way in (*kind.channels, *kind.fallback.values()):
+                if way not in channels:
+                    known = ", ".join(sorted(channels))
+                    raise BadOption(
+                        f"kind {kind.name!r}: there is no channel {way!r}, only {known}; "
+                        "put yours into notifications.channels"
+                    )
+            for template in kind.templates.values():
+                if template not in templates:
+                    raise BadOption(
+                        f"kind {kind.name!r}: there is no template {template!r}: see `durably mail templates`"
+                    )
+        self.unchecked.clear()
 
 
 def _ways(channels: Any) -> dict[str, float]:

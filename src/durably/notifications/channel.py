@@ -30,6 +30,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     context: dict[str, Any] = {}
     """What templates see."""
     category: str = ""
+    unsubscribe: str | None = None
+    """Where the recipient can unsubscribe from the category."""
     attempt: int = 1
     possible_duplicate: bool = False
     """Whether an earlier attempt may have reached the recipient already."""

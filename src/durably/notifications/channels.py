@@ -6,13 +6,11 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.core.delivery import Kind, Outcome
+from durably.errors import BadOption, DurablyError, MissingPackage
 from durably.mail.compose import MailOptions
 from durably.mail.mail import Mail
 from durably.notifications.channel import Note
-from durably.stores.operations.notify import Route, put_in_inbox
-
-ROUTE_KEY = "durably.route:"
-"""How the key of a mail begins that a route became."""
+from durably.stores.operations.notify import ROUTE_KEY, Route, put_in_inbox
 
 
 class Content(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,11 +51,21 @@ class MailChannel:
             "to": note.address,
             "key": f"{ROUTE_KEY}{note.id}",
             "category": note.category,
+            "unsubscribe": note.unsubscribe,
             "transport": self._transport,
         }
         if note.template is not None:
             options |= {"context": note.context, "locale": note.locale}
         else:
             options |= {"subject": note.title, "text": note.text, "html": note.html}
-        sent = await self._mail.asend(note.template, **options)
+        try:
+            sent = await self._mail.asend(note.template, **options)
+        except MissingPackage as error:
+            return Outcome(kind=Kind.MISCONFIGURED, reason=str(error))
+        except BadOption as error:
+            ready = await self._mail.aready(self._transport)
+            return Outcome(kind=Kind.PERMANENT if ready else Kind.MISCONFIGURED, reason=str(error))
+        except DurablyError as error:
+            # Its key lets it be accepted once, whether it was or not.
+            return Outcome(kind=Kind.INFRA, reason=str(error))
         return Outcome(kind=Kind.OK, kept=sent.id)

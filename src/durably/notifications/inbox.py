@@ -11,7 +11,7 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.core.brief import brief
-from durably.core.moment import as_datetime
+from durably.core.moment import Duration, as_datetime, micros, seconds
 from durably.core.options import text
 from durably.errors import BadOption
 from durably.notifications.catalogue import Catalogue
@@ -26,9 +26,13 @@ from durably.stores.operations.notify import (
     list_inbox,
     mark_inbox,
     preferences,
+    prune_inbox,
     set_preference,
 )
 from durably.stores.statement import Operation
+
+KEPT = 90 * 86_400.0
+"""Seconds for which an entry is kept after it was read."""
 
 
 class EntryInfo(msgspec.Struct, frozen=True):
@@ -61,6 +65,17 @@ class Inbox:
         self._store = engine.store
         self._namespace = namespace
         self._kinds = kinds
+        self._retention: float | None = KEPT
+        engine.pruning.append(self._pruning)
+
+    @property
+    def retention(self) -> float | None:
+        """Seconds for which workers keep what was read; None means for ever. What is unread stays."""
+        return self._retention
+
+    @retention.setter
+    def retention(self, given: Duration | None) -> None:
+        self._retention = None if given is None else seconds(given, "retention")
 
     def list(
         self,
@@ -88,38 +103,62 @@ class Inbox:
 
     def counts(self, recipient: str) -> Counts:
         """How many entries there are, and how many of them are unread."""
-        return Counts(*self._store.run(count_inbox(self._namespace, recipient)))
+        return Counts(*self._store.run(self._counting(recipient)))
 
     async def acounts(self, recipient: str) -> Counts:
         """The asynchronous twin of counts."""
-        return Counts(*await self._store.arun(count_inbox(self._namespace, recipient)))
+        return Counts(*await self._store.arun(self._counting(recipient)))
 
     def read(self, recipient: str, *ids: str) -> int:
-        """Mark these as read, or all of them if none is named; how many were not."""
+        """Mark these entries as read; how many were not."""
         return self._store.run(self._marking(recipient, ids, archive=False))
 
     async def aread(self, recipient: str, *ids: str) -> int:
         """The asynchronous twin of read."""
         return await self._store.arun(self._marking(recipient, ids, archive=False))
 
+    def read_all(self, recipient: str) -> int:
+        """Mark everything as read; how many entries were not."""
+        return self._store.run(self._marking(recipient, None, archive=False))
+
+    async def aread_all(self, recipient: str) -> int:
+        """The asynchronous twin of read_all."""
+        return await self._store.arun(self._marking(recipient, None, archive=False))
+
     def archive(self, recipient: str, *ids: str) -> int:
-        """Put these away, or all of them if none is named; how many were not."""
+        """Put these entries away; how many were not."""
         return self._store.run(self._marking(recipient, ids, archive=True))
 
     async def aarchive(self, recipient: str, *ids: str) -> int:
         """The asynchronous twin of archive."""
         return await self._store.arun(self._marking(recipient, ids, archive=True))
 
+    def archive_all(self, recipient: str) -> int:
+        """Put everything away; how many entries were not."""
+        return self._store.run(self._marking(recipient, None, archive=True))
+
+    async def aarchive_all(self, recipient: str) -> int:
+        """The asynchronous twin of archive_all."""
+        return await self._store.arun(self._marking(recipient, None, archive=True))
+
+    def _pruning(self, limit: int) -> Operation[int]:
+        return prune_inbox(self._namespace, None if self._retention is None else micros(self._retention), limit)
+
+    def _counting(self, recipient: str) -> Operation[tuple[int, int]]:
+        return count_inbox(self._namespace, text(recipient, "recipient"))
+
     def _listing(
         self, recipient: str, unread: bool, archived: bool, before: str | None, limit: int
     ) -> Operation[builtins.list[Entry]]:
-        if before is not None and not is_id(before):
+        if before is not None and not is_id(text(before, "before")):
             raise BadOption(f"before: {brief(before)} is not the id of an entry")
         return list_inbox(self._namespace, text(recipient, "recipient"), before, archived, unread, limit)
 
-    def _marking(self, recipient: str, ids: Sequence[str], *, archive: bool) -> Operation[int]:
+    def _marking(self, recipient: str, ids: Sequence[str] | None, *, archive: bool) -> Operation[int]:
+        """Mark those that are named, and everything for None."""
         kinds = [kind.name for kind in self._kinds.values() if kind.cancel_on_read]
-        return mark_inbox(self._namespace, text(recipient, "recipient"), [*ids] or None, archive, kinds)
+        named = None if ids is None else [text(one, "id") for one in ids]
+        return mark_inbox(self._namespace, text(recipient, "recipient"), named, archive, kinds)
 
     def _told(self, found: Sequence[Entry]) -> builtins.list[EntryInfo]:
         return [self._entry(one) for one in found]
@@ -168,11 +207,11 @@ class Preferences:
 
     def get(self, recipient: str) -> builtins.list[Preference]:
         """Everything that a recipient has said."""
-        return self._store.run(preferences(self._namespace, recipient))
+        return self._store.run(preferences(self._namespace, text(recipient, "recipient")))
 
     async def aget(self, recipient: str) -> builtins.list[Preference]:
         """The asynchronous twin of get."""
-        return await self._store.arun(preferences(self._namespace, recipient))
+        return await self._store.arun(preferences(self._namespace, text(recipient, "recipient")))
 
     def _place(self, recipient: str, kind: str, channel: str) -> Place:
         names = [name and text(name, what) for name, what in ((kind, "kind"), (channel, "channel"))]

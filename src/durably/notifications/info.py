@@ -13,7 +13,10 @@ from durably.client.info import readable, task_info
 from durably.core.codec import Codec
 from durably.core.moment import as_datetime
 from durably.core.task import State, Task
+from durably.deliveries.deliveries import DeliveryInfo, delivery_info
+from durably.mail.info import MailState, mail_state
 from durably.notifications.router import READ, Routed, remembered
+from durably.stores.operations.deliver import Sent
 from durably.stores.operations.notify import Found, Route
 
 RouteState = Literal["pending", "retrying", "sent", "skipped", "collecting", "dead", "cancelled", "forgotten"]
@@ -28,12 +31,14 @@ class RouteInfo(msgspec.Struct, frozen=True):
     channel: str
     state: RouteState
     reason: str
-    """Why it was skipped or given up, or is not there yet."""
+    """Why it was skipped or given up, or is not there yet; of a mail, what its transport says."""
     attempt: int
     next_attempt: datetime | None
     via: str
     """The mail that it became, or the digest that it is in."""
     possible_duplicate: bool
+    mail: MailState | None = None
+    """What has become of the mail that it became; None if it is none, or nobody knows any more."""
 
 
 class NotificationInfo(msgspec.Struct, frozen=True):
@@ -57,9 +62,23 @@ class NotificationInfo(msgspec.Struct, frozen=True):
 def notification_info(found: Found, codec: Codec) -> NotificationInfo:
     """A notification out of its rows."""
     row = found.row
-    routes = [_route(one, found.tasks, found.errors, codec) for one in found.routes]
+    routes = [_with_mail(_route(one, found.tasks, found.errors, codec), one, found, codec) for one in found.routes]
     accepted = as_datetime(row.created_at)
     return NotificationInfo(row.id, row.kind, row.key, readable(row.data, codec), row.problem, accepted, routes)
+
+
+def _with_mail(info: RouteInfo, route: Route, found: Found, codec: Codec) -> RouteInfo:
+    """The same, with what has become of its mail."""
+    task = found.mails.get(route.digest or route.id)
+    if task is None or info.state != "sent":
+        return info
+    mail: DeliveryInfo = delivery_info(Sent("", task, found.tasks.get(task), found.errors.get(task)), codec)
+    return msgspec.structs.replace(
+        info,
+        reason=mail.reason or info.reason,
+        possible_duplicate=info.possible_duplicate or mail.possible_duplicate,
+        mail=mail_state(None if mail.info is None else mail.info.state),
+    )
 
 
 def _route(route: Route, tasks: Mapping[str, Task], errors: Mapping[str, str], codec: Codec) -> RouteInfo:

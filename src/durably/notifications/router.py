@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -21,10 +20,14 @@ from durably.core.task import Draft, Options, clean, full_queue, pack_options
 from durably.deliveries.doubt import may_have_arrived
 from durably.errors import BadOption, Instruction, Permanent, RetryAfter, Snooze
 from durably.mail.library import Templates
-from durably.notifications.catalogue import INBOX, Catalogue, Kind
+from durably.mail.templates import Rendered
+from durably.notifications.asking import Linker, Resolver, ask
+from durably.notifications.catalogue import Catalogue, Kind
 from durably.notifications.channel import Note, NotificationChannel
-from durably.notifications.people import Person, quiet_for
+from durably.notifications.people import Person, quiet_for, usable
+from durably.notifications.words import plain
 from durably.stores.operations.notify import (
+    INBOX,
     Item,
     Place,
     Preference,
@@ -55,8 +58,6 @@ LIMIT = 60.0
 CONFIRMED = "permanent: "
 """How the reason begins if it is certain that a channel does not reach somebody."""
 READ = "it was read"
-
-Resolver = Callable[[str], Awaitable[Person | None] | Person | None]
 
 
 class Routed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,6 +99,7 @@ class Router:
         self._channels = channels
         self._templates = templates
         self.resolver: Resolver | None = None
+        self.linker: Linker | None = None
 
     def draft(self, route: Route, kind: Kind, *, gate: str | None = None, delayed: bool = True) -> Draft:
         """The task that goes a route."""
@@ -128,9 +130,10 @@ class Router:
         doubtful = await self._may_have_come(task)
         if await self._seen(kind, channel, [row.id], recipient) == [row.id]:
             return Routed("skipped", READ, possible_duplicate=doubtful)
-        person = await self._person(recipient)
+        person, odd = await self._person(recipient)
         reason = await self._unwanted(kind, channel, recipient, person)
         if reason is not None:
+            await self._without_address(kind, person, [route])
             return Routed("skipped", reason, possible_duplicate=doubtful)
         assert person is not None
         place = Place(self._namespace, recipient, kind.name, channel)
@@ -139,7 +142,8 @@ class Router:
             return Routed("collected", via=digest)
         if not await self._let_through(kind, place, person, task):
             return Routed("skipped", _too_many(kind), possible_duplicate=doubtful)
-        return await self._send(way, kind, person, place, [Item(route.id, row.id, row.data)], task, doubtful)
+        routed = await self._send(way, kind, person, place, [Item(route.id, row.id, row.data)], task, doubtful)
+        return _annotated(routed, odd)
 
     async def digest(self, recipient: str, kind: str, channel: str) -> Routed:
         """One attempt to send what was collected for one recipient, in one message."""
@@ -153,15 +157,17 @@ class Router:
         items = [one for one in items if one.notification not in seen]
         if not items:
             return Routed("skipped", READ, possible_duplicate=doubtful)
-        person = await self._person(recipient)
+        person, odd = await self._person(recipient)
         reason = await self._unwanted(known, channel, recipient, person)
         if reason is not None:
+            routes = [Route(one.route, one.notification, self._namespace, recipient, channel) for one in items]
+            await self._without_address(known, person, routes)
             return Routed("skipped", reason, possible_duplicate=doubtful)
         assert person is not None
         if not await self._let_through(known, place, person, task):
             return Routed("skipped", _too_many(known), possible_duplicate=doubtful)
         routed = await self._send(way, known, person, place, items, task, doubtful)
-        return msgspec.structs.replace(routed, left_out=left_out)
+        return msgspec.structs.replace(_annotated(routed, odd), left_out=left_out)
 
     async def undelivered(self, letter: dict[str, Any]) -> None:
         """What follows the dead letter of a route or a digest."""
@@ -177,10 +183,19 @@ class Router:
             kind = self._kinds.get(row.kind)
             if kind is None:
                 raise Snooze(UNKNOWN_HERE, f"this worker knows no notifications of the kind {row.kind!r}")
-            other = kind.fallback.get(route.channel)
-            if other is not None:
-                new = route_to(route.notification, self._namespace, route.recipient, other)
-                await self._store.arun(add_route(new, self.draft(new, kind, delayed=False)))
+            await self._fall_back(kind, route)
+
+    async def _fall_back(self, kind: Kind, route: Route) -> None:
+        other = kind.fallback.get(route.channel)
+        if other is not None:
+            new = route_to(route.notification, self._namespace, route.recipient, other)
+            await self._store.arun(add_route(new, self.draft(new, kind, delayed=False)))
+
+    async def _without_address(self, kind: Kind, person: Person | None, routes: list[Route]) -> None:
+        """Who has no address for a channel surely cannot be reached over it."""
+        for route in routes:
+            if person is not None and not _reachable(person, route.channel):
+                await self._fall_back(kind, route)
 
     async def _of_digest(self, task: str) -> list[tuple[Route, Row]]:
         tasks = await self._store.arun(get([task]))
@@ -205,20 +220,25 @@ class Router:
             return []
         return [one for one in notifications if await self._store.arun(was_read(one, recipient))]
 
-    async def _person(self, recipient: str) -> Person | None:
+    async def _person(self, recipient: str) -> tuple[Person | None, list[str]]:
+        """Who a recipient is, and what is odd about that."""
         if self.resolver is None:
             _put_off(UNKNOWN_HERE, "nobody tells who the recipients are: see notifications.resolver")
-        found = self.resolver(recipient)
-        person = await found if inspect.isawaitable(found) else found
-        if person is not None and not isinstance(person, Person):
+        person = await ask(self.resolver, recipient)
+        if person is None:
+            return None, []
+        if not isinstance(person, Person):
             raise BadOption(f"resolver: it answered {type(person).__name__} for {recipient!r} instead of a Person")
-        return person
+        person, odd = usable(person)
+        for what in odd:
+            log.warning("the recipient %s is known with something that makes no sense: %s", recipient, what)
+        return person, odd
 
     async def _unwanted(self, kind: Kind, channel: str, recipient: str, person: Person | None) -> str | None:
         """Why somebody gets nothing over this channel."""
         if person is None:
             return "nobody knows the recipient"
-        if channel != INBOX and not person.addresses.get(channel):
+        if not _reachable(person, channel):
             return f"no address for {channel}"
         if kind.critical:
             return None
@@ -288,9 +308,9 @@ class Router:
         context = {**(data[0] if isinstance(data[0], dict) else {"data": data[0]})}
         context |= {"items": data, "recipient": place.recipient, "kind": kind.name}
         template = kind.templates.get(place.channel)
-        title, text, html = _plain(kind, data)
+        title, text, html = plain(kind, data)
         if template is not None and not raw:
-            rendered = await arun(self._store, self._templates.rendering(template, context, person.locale))
+            rendered = await self._rendered(template, context, person.locale)
             title, text, html = rendered.subject, rendered.text or "", rendered.html
         return Note(
             id=task.id,
@@ -307,9 +327,33 @@ class Router:
             template=template,
             context=context,
             category=kind.category,
+            unsubscribe=await self._link(kind, place),
             attempt=task.attempt,
             possible_duplicate=doubtful,
         )
+
+    async def _rendered(self, template: str, context: dict[str, Any], locale: str) -> Rendered:
+        """What a template says; one that cannot say anything will not do so later."""
+        try:
+            return await arun(self._store, self._templates.rendering(template, context, locale))
+        except BadOption as error:
+            raise _told(Permanent(str(error))) from None
+
+    async def _link(self, kind: Kind, place: Place) -> str | None:
+        """Where the recipient can unsubscribe, if there is something to unsubscribe from."""
+        if self.linker is None or not kind.category:
+            return None
+        link: str | None = await ask(self.linker, place.recipient, kind.category)
+        return link
+
+
+def _reachable(person: Person, channel: str) -> bool:
+    return channel == INBOX or bool(person.addresses.get(channel))
+
+
+def _annotated(routed: Routed, odd: list[str]) -> Routed:
+    """The same, with what was odd about its recipient."""
+    return msgspec.structs.replace(routed, reason="; ".join(one for one in (routed.reason, *odd) if one))
 
 
 def _put_off(seconds: float, reason: str) -> NoReturn:
@@ -368,20 +412,6 @@ def _settled(outcome: Outcome, task: Context, doubtful: bool, counted: bool) -> 
 def _told(instruction: Instruction) -> Instruction:
     instruction.traced = False
     return instruction
-
-
-def _plain(kind: Kind, data: list[Any]) -> tuple[str, str, str | None]:
-    """The words of a notification without a template: its data, line by line."""
-    first = data[0] if isinstance(data[0], dict) else {}
-    title = str(first.get("title", kind.name)) if len(data) == 1 else f"{kind.name} ({len(data)})"
-    return clean(" ".join(title.split()), 200), "\n\n".join(_lines(one) for one in data), None
-
-
-def _lines(data: Any) -> str:
-    if isinstance(data, dict):
-        shown = [f"{name}: {value}" for name, value in data.items() if name not in ("title", "text")]
-        return "\n".join([*([str(data["text"])] if "text" in data else []), *shown])
-    return str(data)
 
 
 def _too_many(kind: Kind) -> str:

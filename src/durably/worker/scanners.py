@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from durably.client.engine import Engine
@@ -21,6 +21,7 @@ from durably.stores.operations.deliver import FIRST, prune_messages
 from durably.stores.operations.notify import prune_notifications
 from durably.stores.operations.sweep import bury, due, expired, lapsed, mark_dead, promote, prune
 from durably.stores.protocol import Store
+from durably.stores.statement import Operation
 from durably.worker.report import aftermath
 from durably.worker.session import Session
 
@@ -219,8 +220,11 @@ class Pruner:
 
     name = "pruner"
 
-    def __init__(self, store: Store, events: Events, interval: float) -> None:
+    def __init__(
+        self, store: Store, events: Events, interval: float, others: Sequence[Callable[[int], Operation[int]]] = ()
+    ) -> None:
         self._store = store
+        self._others = others
         self._events = events
         self._interval = interval
         self._after = self._after_told = FIRST
@@ -229,6 +233,7 @@ class Pruner:
         gone = await self._store.arun(prune(BATCH))
         messages, self._after = await self._store.arun(prune_messages(self._after, BATCH))
         told, self._after_told = await self._store.arun(prune_notifications(self._after_told, BATCH))
-        if gone + messages + told:
-            self._events.emit(Event("pruned", count=gone + messages + told))
-        return 0.05 if gone >= BATCH or {self._after, self._after_told} != {FIRST} else self._interval
+        others = [await self._store.arun(prune_others(BATCH)) for prune_others in self._others]
+        if total := gone + messages + told + sum(others):
+            self._events.emit(Event("pruned", count=total))
+        return 0.05 if max([gone, *others]) >= BATCH or {self._after, self._after_told} != {FIRST} else self._interval

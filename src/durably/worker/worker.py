@@ -188,7 +188,7 @@ class Worker:
             Promoter(self._engine, list(self._options.queues), scan, self._wakeups.nudge),
             Reaper(self._engine, lambda: self._current, self._now, scan),
             Expirer(self._engine, scan),
-            Pruner(self._store, events, self._options.prune),
+            Pruner(self._store, events, self._options.prune, self._engine.pruning),
         ]
 
     @property
@@ -196,6 +196,8 @@ class Worker:
         return self._tenure.session
 
     async def _serve(self) -> None:
+        for prepare in self._engine.arriving:
+            await prepare()
         self._prepare()
         await self._tenure.begin(self._stopping)
         self._engine.arrive()

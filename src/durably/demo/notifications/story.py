@@ -168,7 +168,7 @@ class Story(Tale):
             self._notify(COMMENT, CURIOUS, {"title": f"Comment {number}", "text": text})
         wait_until(lambda: all(one.state == "sent" for one in self._comments(READER, "inbox")) or None)
         before = inbox.counts(READER)
-        read = inbox.read(READER)
+        read = inbox.read_all(READER)
         after = inbox.counts(READER)
         self._screen.say(
             f"{len(COMMENTS)} comments are for {', '.join(CURIOUS)}. {READER} has {before.entries} entries in the "

@@ -15,6 +15,10 @@ from durably.stores.operations.deliver import FIRST, SETTLING, is_id
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Steps, operation
 
+INBOX = "inbox"
+"""The channel whose entries can be read."""
+ROUTE_KEY = "durably.route:"
+"""How the key of a mail begins that a route or a digest became; its id follows."""
 MALFORMED_FOR = 30 * 24 * 3_600_000_000
 """Microseconds for which a notification is kept that nobody could get."""
 
@@ -43,12 +47,16 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A notification, its routes, and the tasks of these and of their digests as far as they are known."""
+    """A notification, its routes, and the tasks of these, of their digests and of their mails as far as they are known.
+
+    A mail is known by the task of the route or the digest that became it.
+    """
 
     row: Row
     routes: list[Route]
     tasks: dict[str, Task]
     errors: dict[str, str]
+    mails: dict[str, str] = {}
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -88,23 +96,29 @@ class Place(msgspec.Struct, frozen=True):
     channel: str
 
 
-def notify(
-    row: Row, routes: Sequence[Route], drafts: Sequence[Draft], again: bool, fresh: bool
-) -> Operation[tuple[str, bool]]:
-    """Accept a notification with its routes; unless one of its kind and key was. Its id, and whether it is new."""
+class Stands(msgspec.Struct, frozen=True):
+    """The notification that stands for one that was sent, which may be an older one with its kind and key."""
+
+    id: str
+    new: bool
+    problem: str | None
+
+
+def notify(row: Row, routes: Sequence[Route], drafts: Sequence[Draft], again: bool, fresh: bool) -> Operation[Stands]:
+    """Accept a notification with its routes; unless one of its kind and key was."""
     return Operation("notify", lambda q: _notify(q, row, routes, drafts, again, fresh))
 
 
 def _notify(
     q: Queries, row: Row, routes: Sequence[Route], drafts: Sequence[Draft], again: bool, fresh: bool
-) -> Steps[tuple[str, bool]]:
+) -> Steps[Stands]:
     rows = yield q("add_notification", row.id, row.namespace, row.kind, row.key, row.data, row.problem)
     if not rows and row.key is not None:
         rows = yield q("notification_by_key", row.namespace, row.kind, row.key)
         if rows and rows[0][0] != row.id:
-            return rows[0][0], False
+            return Stands(rows[0][0], False, rows[0][1])
     yield from _add_routes(q, routes, drafts, again, fresh)
-    return row.id, True
+    return Stands(row.id, True, row.problem)
 
 
 def _add_routes(q: Queries, routes: Sequence[Route], drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[None]:
@@ -167,9 +181,20 @@ def _whole(q: Queries, namespace: str, rows: list[tuple[object, ...]]) -> Steps[
     routes = [_route(row, namespace) for row in rows]
     wanted = sorted({task for one in routes for task in (one.id, one.digest) if task is not None})
     tasks = {task.id: task for task in (yield from fetch(q, wanted))} if wanted else {}
+    mails = yield from _mails(q, namespace, [task.id for task in tasks.values() if task.state == State.DONE])
+    if mails:
+        tasks |= {task.id: task for task in (yield from fetch(q, sorted(mails.values())))}
     tried = [task.id for task in tasks.values() if task.attempt and task.state != State.DONE]
     errors: dict[str, str] = dict((yield q("last_errors", tried)) if tried else [])
-    return [Found(row, [one for one in routes if one.notification == row.id], tasks, errors) for row in found]
+    return [Found(row, [one for one in routes if one.notification == row.id], tasks, errors, mails) for row in found]
+
+
+def _mails(q: Queries, namespace: str, tasks: Sequence[str]) -> Steps[dict[str, str]]:
+    """The tasks that bring mails to their transport, by those of the routes and digests that became these mails."""
+    if not tasks:
+        return {}
+    rows = yield q("route_mails", namespace, [f"{ROUTE_KEY}{task}" for task in tasks])
+    return {key.removeprefix(ROUTE_KEY): task for key, task in rows}
 
 
 def _row(row: tuple[object, ...], namespace: str) -> Row:
@@ -264,10 +289,19 @@ def mark_inbox(
     rows = yield q("archive_inbox" if archive else "read_inbox", namespace, recipient, wanted)
     seen = sorted({notification for _, notification, kind in rows if kind in kinds})
     if seen:
-        routes = yield q("routes_of", seen)
-        tasks = yield from fetch(q, [row[0] for row in routes if row[2] == recipient])
+        routes = [_route(row, namespace) for row in (yield q("routes_of", seen))]
+        others = [one for one in routes if one.recipient == recipient and one.channel != INBOX]
+        tasks = yield from _on_their_way(q, namespace, others)
         yield from apply(q, [cancel(task, "it was read") for task in tasks if not task.ended])
     return len(rows)
+
+
+def _on_their_way(q: Queries, namespace: str, routes: Sequence[Route]) -> Steps[list[Task]]:
+    """The tasks of routes, and of the mails that they became; of a digest's only if everything in it was read."""
+    digests = sorted({one.digest for one in routes if one.digest is not None})
+    read = [row[0] for row in ((yield q("read_digests", digests)) if digests else [])]
+    mails = yield from _mails(q, namespace, [one.id for one in routes if one.digest is None] + read)
+    return (yield from fetch(q, [*(one.id for one in routes), *sorted(mails.values())]))
 
 
 @operation(writes=False, single=True)
@@ -285,3 +319,19 @@ def prune_notifications(q: Queries, after: str, limit: int) -> Steps[tuple[int, 
     if gone:
         yield q("forget_notifications", gone)
     return len(gone), rows[-1][0] if len(rows) == limit else FIRST
+
+
+@operation(single=True)
+def prune_inbox(q: Queries, namespace: str, kept: int | None, limit: int) -> Steps[int]:
+    """Remove entries that were read so long ago, if they are not kept for ever; how many."""
+    if kept is None:
+        return 0
+    rows = yield q("prune_inbox", namespace, kept, limit)
+    return len(rows)
+
+
+@operation(single=True)
+def prune_throttles(q: Queries, namespace: str, kept: int, limit: int) -> Steps[int]:
+    """Forget how many somebody got in windows that began so long ago; how many of these."""
+    rows = yield q("prune_throttles", namespace, kept, limit)
+    return len(rows)

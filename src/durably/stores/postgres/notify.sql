@@ -8,7 +8,8 @@ SELECT ?1::text::uuid, ?2::text, ?3::text, ?4::text, ?5::bytea, ?6::text, durabl
 RETURNING 1
 
 -- :notification_by_key
-SELECT id::text FROM durably.notifications WHERE namespace = ?1::text AND kind = ?2::text AND key = ?3::text
+SELECT id::text, problem FROM durably.notifications
+ WHERE namespace = ?1::text AND kind = ?2::text AND key = ?3::text
 
 -- :add_routes
 INSERT INTO durably.routes (id, notification, namespace, recipient, channel)
@@ -39,6 +40,13 @@ SELECT id::text, notification::text, recipient, channel, digest::text FROM durab
 -- :route_by_id
 SELECT id::text, notification::text, recipient, channel, digest::text FROM durably.routes WHERE id = ?1::text::uuid
 
+-- :route_mails
+-- The tasks of mails by their keys.
+SELECT m.key, d.task::text
+  FROM durably.mails m
+  JOIN durably.deliveries d ON d.message = m.id AND d.namespace = m.namespace
+ WHERE m.namespace = ?1::text AND m.key = ANY(?2::text[])
+
 -- :open_digest
 -- The one that is open, or a new one; whoever adds to it holds it until its transaction ends.
 INSERT INTO durably.digests AS d (namespace, recipient, kind, channel, task, due_at)
@@ -62,6 +70,17 @@ SELECT r.id::text, r.notification::text, n.data
   JOIN durably.notifications n ON n.id = r.notification
  WHERE r.digest = ?1::text::uuid
  ORDER BY r.notification
+
+-- :read_digests
+-- Of these digests, those of which everything was read.
+SELECT DISTINCT d.digest::text
+  FROM durably.routes d
+ WHERE d.digest = ANY(?1::text[]::uuid[])
+   AND NOT EXISTS (SELECT 1 FROM durably.routes r
+                    WHERE r.digest = d.digest
+                      AND NOT EXISTS (SELECT 1 FROM durably.inbox i
+                                       WHERE i.notification = r.notification AND i.recipient = r.recipient
+                                         AND i.read_at IS NOT NULL))
 
 -- :throttle
 INSERT INTO durably.throttles AS t (namespace, recipient, kind, channel, since, count)
@@ -120,6 +139,20 @@ RETURNING id::text, notification::text, kind
 
 -- :was_read
 SELECT 1 FROM durably.inbox WHERE notification = ?1::text::uuid AND recipient = ?2::text AND read_at IS NOT NULL LIMIT 1
+
+-- :prune_inbox
+-- What is archived was read too.
+DELETE FROM durably.inbox
+ WHERE id = ANY(ARRAY(SELECT id FROM durably.inbox
+                       WHERE namespace = ?1::text AND read_at <= (SELECT durably.now()) - ?2::bigint LIMIT ?3::int))
+RETURNING id::text
+
+-- :prune_throttles
+DELETE FROM durably.throttles
+ WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.throttles
+                         WHERE namespace = ?1::text AND since <= (SELECT durably.now()) - ?2::bigint LIMIT ?3::int))
+   AND since <= (SELECT durably.now()) - ?2::bigint
+RETURNING kind
 
 -- :old_notifications
 -- In the order of their ids, and whether a task of one of their routes is still known.

@@ -8,7 +8,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, :now)
 RETURNING 1
 
 -- :notification_by_key
-SELECT id FROM durably_notifications WHERE namespace = ?1 AND kind = ?2 AND key = ?3
+SELECT id, problem FROM durably_notifications WHERE namespace = ?1 AND kind = ?2 AND key = ?3
 
 -- :add_routes
 INSERT INTO durably_routes (id, notification, namespace, recipient, channel)
@@ -37,6 +37,13 @@ SELECT id, notification, recipient, channel, digest FROM durably_routes
 -- :route_by_id
 SELECT id, notification, recipient, channel, digest FROM durably_routes WHERE id = ?1
 
+-- :route_mails
+-- The tasks of mails by their keys.
+SELECT m.key, d.task
+  FROM durably_mails m
+  JOIN durably_deliveries d ON d.message = m.id AND d.namespace = m.namespace
+ WHERE m.namespace = ?1 AND m.key IN (SELECT value FROM json_each(?2))
+
 -- :open_digest
 -- The one that is open, or a new one; whoever adds to it holds it until its transaction ends.
 INSERT INTO durably_digests AS d (namespace, recipient, kind, channel, task, due_at)
@@ -59,6 +66,17 @@ SELECT r.id, r.notification, n.data
   JOIN durably_notifications n ON n.id = r.notification
  WHERE r.digest = ?1
  ORDER BY r.notification
+
+-- :read_digests
+-- Of these digests, those of which everything was read.
+SELECT DISTINCT d.digest
+  FROM durably_routes d
+ WHERE d.digest IN (SELECT value FROM json_each(?1))
+   AND NOT EXISTS (SELECT 1 FROM durably_routes r
+                    WHERE r.digest = d.digest
+                      AND NOT EXISTS (SELECT 1 FROM durably_inbox i
+                                       WHERE i.notification = r.notification AND i.recipient = r.recipient
+                                         AND i.read_at IS NOT NULL))
 
 -- :throttle
 INSERT INTO durably_throttles AS t (namespace, recipient, kind, channel, since, count)
@@ -117,6 +135,18 @@ RETURNING id, notification, kind
 
 -- :was_read
 SELECT 1 FROM durably_inbox WHERE notification = ?1 AND recipient = ?2 AND read_at IS NOT NULL LIMIT 1
+
+-- :prune_inbox
+-- What is archived was read too.
+DELETE FROM durably_inbox
+ WHERE id IN (SELECT id FROM durably_inbox WHERE namespace = ?1 AND read_at <= :now - ?2 LIMIT ?3)
+RETURNING id
+
+-- :prune_throttles
+DELETE FROM durably_throttles
+ WHERE (namespace, recipient, kind, channel) IN (SELECT namespace, recipient, kind, channel FROM durably_throttles
+                                                  WHERE namespace = ?1 AND since <= :now - ?2 LIMIT ?3)
+RETURNING kind
 
 -- :old_notifications
 -- In the order of their ids, and whether a task of one of their routes is still known.

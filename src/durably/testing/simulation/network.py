@@ -152,6 +152,8 @@ BESIDE = frozenset(
         "join_digest",
         "keep_unique",
         "open_digest",
+        "prune_inbox",
+        "prune_throttles",
         "put_in_inbox",
         "read_inbox",
         "release_line",

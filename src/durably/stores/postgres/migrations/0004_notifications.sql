@@ -50,6 +50,7 @@ CREATE TABLE durably.throttles (
     count     int    NOT NULL,
     PRIMARY KEY (namespace, recipient, kind, channel)
 ) WITH (fillfactor = 70);
+CREATE INDEX throttles_since ON durably.throttles (namespace, since);
 
 CREATE TABLE durably.preferences (
     namespace text    NOT NULL,
@@ -74,3 +75,4 @@ CREATE TABLE durably.inbox (
 CREATE INDEX inbox_recipient ON durably.inbox (namespace, recipient, notification);
 CREATE INDEX inbox_unread ON durably.inbox (namespace, recipient) WHERE read_at IS NULL AND archived_at IS NULL;
 CREATE INDEX inbox_notification ON durably.inbox (notification, recipient);
+CREATE INDEX inbox_read ON durably.inbox (namespace, read_at) WHERE read_at IS NOT NULL;

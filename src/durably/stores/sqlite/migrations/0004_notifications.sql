@@ -50,6 +50,7 @@ CREATE TABLE durably_throttles (
     count     INTEGER NOT NULL,
     PRIMARY KEY (namespace, recipient, kind, channel)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX durably_throttles_since ON durably_throttles (namespace, since);
 
 CREATE TABLE durably_preferences (
     namespace TEXT    NOT NULL,
@@ -74,3 +75,4 @@ CREATE TABLE durably_inbox (
 CREATE INDEX durably_inbox_recipient ON durably_inbox (namespace, recipient, notification);
 CREATE INDEX durably_inbox_unread ON durably_inbox (namespace, recipient) WHERE read_at IS NULL AND archived_at IS NULL;
 CREATE INDEX durably_inbox_notification ON durably_inbox (notification, recipient);
+CREATE INDEX durably_inbox_read ON durably_inbox (namespace, read_at) WHERE read_at IS NOT NULL;
