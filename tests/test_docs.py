@@ -37,7 +37,9 @@ from tests.docs_support.shell import SKIPPED, Reader
 from tests.docs_support.snippets import needs_server, run_snippets
 from tests.docs_support.stubs import complaints
 
-WITH_SNIPPETS = [README, *sorted(DOCS.glob("how-to/*.md"))]
+FOLLOWED = [DOCS / "how-to" / f"{name}.md" for name in ("mail", "notifications", "write-a-channel")]
+"""Guides that are followed like the tutorial: their files are written, and their commands are typed."""
+WITH_SNIPPETS = [README, *(page for page in sorted(DOCS.glob("how-to/*.md")) if page not in FOLLOWED)]
 API = DOCS / "reference" / "api.md"
 
 
@@ -55,6 +57,20 @@ def test_the_tutorial_works_to_the_letter(tmp_path: Path) -> None:
         reader.close()
 
     assert all(any(line.startswith(start) for line in reader.skipped) for start in SKIPPED)
+
+
+@pytest.mark.parametrize("page", FOLLOWED, ids=named)
+def test_a_guide_works_to_the_letter(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    try:
+        for block in blocks(page):
+            assert block.marker or not block.language, f"{page.name}:{block.line}: what is to be done with this?"
+            if block.marker:
+                reader.follow(block)
+    finally:
+        reader.close()
+
+    assert all(line.startswith("pip install ") for line in reader.skipped)
 
 
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=named)

@@ -85,7 +85,8 @@ class Reader:
         self._env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}
         # The tutorial's own tests need none of the plugins that ours need.
         self._env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-        self._env.pop("DURABLY_STORE", None)
+        for name in ("DURABLY_STORE", "DURABLY_SECRETS_KEY"):
+            self._env.pop(name, None)
         self._terminals: dict[str, Terminal] = {}
         self._ids: dict[str, str] = {}
         self._output = ""
@@ -98,6 +99,9 @@ class Reader:
         match word:
             case "write":
                 (self._folder / rest).write_text(block.code, "utf-8")
+            case "append":
+                with (self._folder / rest).open("a", encoding="utf-8") as file:
+                    file.write(f"\n{block.code}")
             case "run":
                 self._output, self._again = self._run(block.code), None
             case "look":

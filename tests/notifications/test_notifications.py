@@ -316,6 +316,7 @@ class TestRoutes:
         assert (route.state, route.possible_duplicate) == ("skipped", True)
 
     def test_what_was_called_off_while_its_worker_died_is_marked(self, app: Durably) -> None:
+        app.notifications.channels["sms"] = Told()
         app.notifications.kind("paid", ["sms"])
         sent = app.notify("paid", "ann")
         app.store.run(open_session("doomed", 60_000_000, "host", 1, "{}"))

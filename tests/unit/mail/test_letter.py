@@ -61,6 +61,10 @@ def test_a_body_is_seven_bits_wide_and_its_lines_end_as_smtp_wants_it(text: str)
     assert parsed(made).get_body(("plain",)).get_content().splitlines() == text.splitlines()
 
 
+def test_a_text_with_few_letters_outside_of_ascii_can_still_be_read_in_the_source() -> None:
+    assert b"\r\nIt is on its way to K=C3=B6ln.\r\n" in written(text="It is on its way to Köln.\n" * 3).source
+
+
 def test_parts_and_attachments_are_there() -> None:
     found = parsed(written(html="<p>Hi</p>", attachments=[Attachment("räum.pdf", b"%PDF", "application/pdf")]))
 

@@ -143,8 +143,9 @@ def test_whom_nobody_may_see_nobody_sees(kind: type[Message], name: str) -> None
     ],
 )
 def test_a_message_to_or_from_nobody_is_refused(headers: dict[str, str], given: dict[str, Any]) -> None:
-    with pytest.raises(BadOption):
+    with pytest.raises(BadOption) as caught:
         accepted(a_message(Message, **headers), **given)
+    assert "cannot be written" not in str(caught.value), "the reason must be one for people"
 
 
 def eight_bits() -> dict[str, Message]:
