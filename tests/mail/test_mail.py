@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from durably import BadOption, Durably, UnknownTask
+from durably.core.delivery import Outcome
+from durably.core.lifecycle import lapse
 from durably.deliveries import new_key
+from durably.deliveries.channel import Channel, Delivery
 from durably.mail.info import MailInfo
+from durably.mail.sifted import Sifted
+from durably.stores.operations.claim import claim
+from durably.stores.operations.commit import commit
+from durably.stores.operations.sweep import open_session
 from tests.support.receivers import NAMES, certificate
 from tests.support.smtp import CLOSE, Script
 
@@ -114,6 +121,61 @@ def test_only_who_may_have_it_twice_is_marked(app: Durably) -> None:
     for info in seen:
         assert {one.address: one.possible_duplicate for one in info.recipients} == {ANN: False, BOB: True}
     assert [recipients for recipients, _ in server.taken] == [[ANN], [BOB], [BOB]]
+
+
+class Falters:
+    """A channel that does its work, but cannot say so the first time."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._calls = 0
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        found = await self._channel.deliver(delivery)
+        self._calls += 1
+        if self._calls == 1:
+            raise RuntimeError("no memory")
+        return found
+
+
+def test_whoever_an_interrupted_attempt_may_have_reached_is_marked(app: Durably) -> None:
+    server = Script({"RCPT": ["550 5.7.1 no"]})
+    smtp = app.deliveries.channels["smtp"]
+    assert isinstance(smtp, Sifted)
+    smtp.channel = Falters(smtp.channel)
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB], subject="Hello", text="It is there.")
+        await app.atick()
+        seen.append(await app.mail.aget(mail.id))
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story)
+    assert [states(info) for info in seen] == [{ANN: "waiting", BOB: "waiting"}, {ANN: "sent", BOB: "sent"}]
+    assert [one.possible_duplicate for info in seen for one in info.recipients] == [True] * 4
+    assert [recipients for recipients, _ in server.taken] == [[BOB], [ANN, BOB]]
+
+
+def test_a_replay_that_dies_with_its_worker_is_still_one_and_marks_whom_it_may_have_reached(app: Durably) -> None:
+    server = Script({"RCPT": ["250 fine", "550 5.7.1 no", "452 4.2.2 mailbox full"]})
+    seen: list[MailInfo] = []
+
+    async def story() -> None:
+        mail = await app.mail.asend(sender="shop@here.example", to=[ANN, BOB, CYD], subject="Hello", text="x")
+        await app.adrain()
+        await app.mail.aresend(mail.id)
+        await app.store.arun(open_session("doomed", 60_000_000, "host", 1, "{}"))
+        held = (await app.store.arun(claim("doomed", ("deliveries",), 1))).tasks
+        await app.store.arun(commit([lapse(task) for task in held]))
+        await app.adrain()
+        seen.append(await app.mail.aget(mail.id))
+
+    with_server(app, server, story, schedule=[])
+    assert (seen[0].state, states(seen[0])) == ("sent", {ANN: "sent", BOB: "sent", CYD: "sent"})
+    assert [one.possible_duplicate for one in seen[0].recipients] == [False, True, True]
+    assert [recipients for recipients, _ in server.taken] == [[ANN], [BOB, CYD]]
 
 
 def test_who_is_greylisted_is_not_asked_for_with_the_others(app: Durably) -> None:

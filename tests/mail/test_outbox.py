@@ -375,6 +375,19 @@ class TestFallback:
         assert (seen[0].state, states(seen[0])) == ("sent", {ANN: "sent", "jörg@x.example": "sent"})
         assert (taken(main), taken(backup)) == ([[ANN]], [["jörg@x.example"]])
 
+    def test_that_does_not_wait_for_those_who_are_greylisted(self, app: Durably) -> None:
+        main, backup = Script({"RCPT": ["451 4.7.1 greylisted"]}), Script(offers=["SMTPUTF8", "8BITMIME"])
+        seen: list[MailInfo] = []
+
+        async def story() -> None:
+            mail = (await app.mail.asend(to=ANN, bcc="jörg@x.example", subject="Hello", text="x")).id
+            await app.atick()
+            seen.append(await app.mail.aget(mail))
+
+        play(app, story, main=main, backup=backup)
+        assert (seen[0].state, states(seen[0])) == ("waiting", {ANN: "waiting", "jörg@x.example": "sent"})
+        assert (taken(main), taken(backup)) == ([], [["jörg@x.example"]])
+
     def test_whom_neither_can_reach_is_refused(self, app: Durably) -> None:
         main, backup = Script(), Script()
         seen: list[MailInfo] = []

@@ -545,6 +545,29 @@ async def test_a_mail_waits_for_a_connection_as_long_as_it_could_still_be_sent(
     assert (found.kind, len(server.taken)) == (Kind.OK, 1)
 
 
+async def test_the_time_for_which_a_mail_has_waited_is_part_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, channel = Script({"MAIL": [HANG, HANG]}), Smtp(hostname="here.example", connections=1)
+    async with server.listening() as port:
+        first = asyncio.create_task(send(channel, port, within=60.0))
+        await server.hangs.wait()
+        second = asyncio.create_task(send(channel, port, within=60.0))
+        await asyncio.sleep(0)
+        pass_time(29.0, monkeypatch)
+        server.hangs.clear()
+        first.cancel()
+        await server.hangs.wait()
+        pass_time(32.0, monkeypatch)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended = second.done()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        await channel.aclose()
+
+    assert ended
+    assert second.result().reason == f"{ANN}: the transport was not done within 60 s"
+
+
 async def test_who_waits_too_long_for_a_connection_is_not_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("durably.mail.smtp.BUSY", 0.001)
     server, channel = Script({"MAIL": [HANG]}), Smtp(hostname="here.example", connections=1)

@@ -78,6 +78,9 @@ class Script:
                 await self._converse(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ssl.SSLError):
             pass
+        except asyncio.CancelledError:
+            # Nobody listens any more; asyncio 3.11 takes it for an error if a connection ends so.
+            pass
         finally:
             writer.close()
 

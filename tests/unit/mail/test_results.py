@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from durably.core.delivery import Destination, Message
+import msgspec
+
+from durably.core.delivery import Destination, Kind, Message, Outcome
 from durably.deliveries.channel import Delivery
 from durably.mail.letter import Letter
 from durably.mail.results import Recipient, begin, due, kept, marked, outcome
+from durably.mail.sifted import Sifted
 
 
 def test_who_wants_to_be_left_alone_gets_a_moment_and_makes_nobody_else_wait() -> None:
@@ -71,3 +74,29 @@ def test_who_may_have_it_is_marked_from_then_on() -> None:
     sent = Recipient("sent", "250 ok")
     after = marked(found, dict.fromkeys(before, sent))
     assert after == {**dict.fromkeys(before, sent), "c": Recipient("sent", "250 ok", possible_duplicate=True)}
+
+
+class Trusting:
+    """A suppression list with nobody on it."""
+
+    async def among(self, addresses: list[str], category: str) -> dict[str, str]:
+        return {}
+
+
+class Paused:
+    """A channel that has nothing to say about recipients."""
+
+    async def deliver(self, delivery: Delivery) -> Outcome:
+        return Outcome(kind=Kind.MISCONFIGURED, reason="there is no folder")
+
+
+async def test_a_channel_that_says_nothing_about_recipients_leaves_them_as_they_were() -> None:
+    before = {"a": {"state": "sent", "said": "250 ok"}, "b": {"unknown": True}}
+    body = msgspec.msgpack.encode(Letter("shop@here.example", list(before), b""))
+    destination = Destination("default", "main", "smtp", "smtp://mail.example")
+    delivery = Delivery("t", 2, Message("m", "mail", body), destination, kept=before)
+
+    found = await Sifted(Paused(), cast(Any, Trusting())).deliver(delivery)
+
+    assert found.kind is Kind.MISCONFIGURED
+    assert found.kept == {"a": before["a"], "b": {"unknown": True, "possible_duplicate": True}}
