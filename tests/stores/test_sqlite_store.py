@@ -15,9 +15,9 @@ from unittest.mock import ANY
 import pytest
 
 from durably import Durably, SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.core.ids import Ids
+from durably.core.ids import Ids, partition_of
 from durably.core.task import Draft
-from durably.stores.operations.accept import accept
+from durably.stores.operations.accept import TOGETHER, accept
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import clock
@@ -194,6 +194,24 @@ def test_what_was_packed_is_what_comes_row_by_row(store: SqliteStore) -> None:
     claimed = store.run(claim("one", ["default"], 10)).tasks
     assert [task.payload for task in claimed] == [b"{}", b"\x00\xff"]
     assert store.run(held("one")) == sorted(claimed, key=attrgetter("seq"))
+
+
+@pytest.mark.parametrize("together", [TOGETHER, 3], ids=["at once", "too large for that"])
+def test_many_drafts_arrive_in_their_order_with_every_byte(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr("durably.stores.operations.accept.TOGETHER", together)
+    ids = Ids(store.clock)
+    payloads = [b"", b"\x00\xff", '\u0001 \U0001f680 ä "\\'.encode(), b"{}"]
+    drafts = [Draft(ids.task(None), f"naïve {n}", "q'\"\\", payload, n) for n, payload in enumerate(payloads)]
+    store.run(accept([drafts[2], drafts[3]]))
+    store.run(accept(drafts))
+
+    wanted = [drafts[2], drafts[3], drafts[0], drafts[1]]
+    found = store._writing().execute(
+        "SELECT id, name, queue, payload, priority, partition FROM durably_tasks ORDER BY seq"
+    )
+    assert found.fetchall() == [(d.id, d.name, d.queue, d.payload, d.priority, partition_of(d.id)) for d in wanted]
 
 
 def test_a_group_that_cannot_be_written_waits_once_and_one_bad_operation_harms_only_itself(tmp_path: Path) -> None:

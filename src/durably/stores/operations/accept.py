@@ -15,6 +15,8 @@ from durably.stores.statement import Operation, Queries, Statement, Steps, opera
 ROUNDS = 10
 MANY = 100
 """From so many drafts on, a database that can copy rows gains by it."""
+TOGETHER = 16 * 1024 * 1024
+"""Bytes of payload that may be sent as one."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -86,8 +88,8 @@ def accept(
     """
     if len(drafts) == 1 and not again and _is_plain(drafts[0]):
         return Operation("accept", lambda q: _accept_plain(q, drafts[0]), single=True)
-    if len(drafts) >= MANY and not again and not fresh and all(map(_is_plain, drafts)):
-        return Operation("accept", lambda q: _accept_many(q, drafts))
+    if len(drafts) > 1 and not again and not fresh and all(map(_is_plain, drafts)):
+        return Operation("accept", lambda q: _accept_many(q, drafts), single=len(drafts) < MANY)
     single = not again and not any(_needs_care(draft) for draft in drafts)
     return Operation("accept", lambda q: accepted(q, drafts, again, fresh), single=single)
 
@@ -99,7 +101,7 @@ def _accept_plain(q: Queries, draft: Draft) -> Steps[list[Accepted | Conflict]]:
 
 def _accept_many(q: Queries, drafts: Sequence[Draft]) -> Steps[list[Accepted | Conflict]]:
     """Plain drafts that nobody has sent before."""
-    if "copy_tasks" in q:
+    if "copy_tasks" in q and len(drafts) >= MANY:
         [(now,)] = yield q("clock")
         untouched = [0, 0, 0, 0, 0, False, False, State.READY.value]
         yield q(
@@ -115,9 +117,22 @@ def _accept_many(q: Queries, drafts: Sequence[Draft]) -> Steps[list[Accepted | C
             *untouched,
         )
         yield q("notify", sorted({draft.queue for draft in drafts}))
+    elif "insert_many" in q and sum(len(draft.payload) for draft in drafts) <= TOGETHER:
+        yield _insert_many(q, drafts)
     else:
         yield from insert(q, drafts)
     return [Accepted(draft.id) for draft in drafts]
+
+
+def _insert_many(q: Queries, drafts: Sequence[Draft]) -> Statement:
+    """All of them as one list, and their payloads one after the other, which no list of JSON could hold."""
+    rows = []
+    place = 1
+    for draft in drafts:
+        size = len(draft.payload)
+        rows.append([draft.id, partition_of(draft.id), draft.priority, draft.name, draft.queue, place, size])
+        place += size
+    return q("insert_many", rows, b"".join([draft.payload for draft in drafts]))
 
 
 def accepted(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[list[Accepted | Conflict]]:

@@ -21,6 +21,16 @@ INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, token, p
 SELECT ?1, 0, :now, :now, 0, ?6, ?5, 0, 0, 0, 0, 0, 'ready', ?2, ?3, ?4
  WHERE NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1)
 
+-- :insert_many
+-- The same for many drafts at once: what each is, and where its payload stands among the bytes of all.
+INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, token, partition, priority, attempt, spent,
+                                     crashes, once, alone, state, name, queue, payload)
+SELECT json_extract(d.value, '$[0]'), 0, :now, :now, 0, json_extract(d.value, '$[1]'), json_extract(d.value, '$[2]'),
+       0, 0, 0, 0, 0, 'ready', json_extract(d.value, '$[3]'), json_extract(d.value, '$[4]'),
+       substr(?2, json_extract(d.value, '$[5]'), json_extract(d.value, '$[6]'))
+  FROM json_each(?1) d
+ WHERE NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = json_extract(d.value, '$[0]'))
+
 -- :take_unique
 INSERT OR IGNORE INTO durably_unique_keys (namespace, scope, key, task, fingerprint, expires_at)
 SELECT ?2, ?3, CASE WHEN ?6 IS NULL THEN ?4 ELSE ?4 || '@' || (:now / ?6) END, ?1, ?5, (:now / ?6 + 1) * ?6

@@ -80,6 +80,7 @@ SILENT = frozenset(
         "drop_gate",
         "drop_keys",
         "drop_lines",
+        "insert_many",
         "insert_plain",
         "insert_tasks",
         "lease_keys",
