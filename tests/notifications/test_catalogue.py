@@ -39,8 +39,10 @@ async def test_a_worker_does_not_begin_with_a_kind_that_names_what_is_not_there(
     app: Durably, options: dict[str, Any], refusal: str
 ) -> None:
     app.notifications.kind("paid", **options)
+    worker = app.worker()
+    worker.stop()
     with pytest.raises(BadOption, match=refusal):
-        await app.run_worker()
+        await worker.run()
     assert app.sessions.list() == []
     await app.aclose()
 
