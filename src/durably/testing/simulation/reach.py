@@ -115,13 +115,13 @@ class Reach:
             yield f"{about} since it was read, and it was not"
 
     def _fallen_back(self, notification: NotificationInfo, route: RouteInfo, sort: Sort) -> Complaints:
-        """Another channel is tried only once the first one has refused."""
+        """Another channel is tried only once the first one has refused, or has no address."""
         firsts = [
             one
             for one in notification.routes
             if one.recipient == route.recipient and sort.fallback.get(one.channel) == route.channel
         ]
-        if not any(self._was_refused(one) for one in firsts):
+        if not any(self._was_refused(one) or one.reason.startswith("no address") for one in firsts):
             number = self._numbers[notification.id]
             yield f"notice {number} falls back to {route.channel}, and nobody has refused it: {firsts}"
 

@@ -52,7 +52,7 @@ class Ways:
             notifications.channels[name] = Through(self, name, process)
         notifications.resolver(self.find)
 
-    def find(self, recipient: str) -> Person | None:
+    async def find(self, recipient: str) -> Person | None:
         """Who somebody is, by script; when it is over, everybody is known."""
         lookups = self._world.scenario.lookups
         said = lookups[self._lookups] if self._lookups < len(lookups) else "knows"
@@ -158,9 +158,9 @@ class Announcer:
                     await preferences.aset(doing.who, wish.wanted, kind=doing.sort, channel=doing.channel)
                     wish.answered = self._world.loop.time()
                 case "read":
-                    await self._notifications.inbox.aread(doing.who)
+                    await self._notifications.inbox.aread_all(doing.who)
                 case "archive":
-                    await self._notifications.inbox.aarchive(doing.who)
+                    await self._notifications.inbox.aarchive_all(doing.who)
                 case "replay":
                     await self._dead.areplay(queue=QUEUE)
 
