@@ -150,7 +150,7 @@ def test_what_makes_no_mail_is_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("field", ["subject", "text", "html", "header", "attachment"])
 def test_half_of_a_pair_of_surrogates_is_called_so(field: str) -> None:
     half = "a\ud800b"
-    given: dict[str, Any] = {
+    given: dict[str, dict[str, Any]] = {
         "header": {"headers": {"X-A": half}},
         "attachment": {"attachments": [Attachment(half, b"")]},
     }
