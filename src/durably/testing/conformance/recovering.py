@@ -185,13 +185,14 @@ class Recovering:
 
         assert [task.id for task in world.claim(world.session())] == [head]
 
-    def test_a_crash_of_a_cancelled_task_ends_it(self, world: World) -> None:
+    def test_a_crash_of_a_cancelled_task_ends_it_and_is_counted(self, world: World) -> None:
         task_id = world.add()
         [task] = world.claim(world.session())
         world.apply(lifecycle.cancel(task, "no"))
         world.let_die()
 
-        assert (world.get(task_id).state, world.get(task_id).reason) == ("cancelled", "no")
+        ended = world.get(task_id)
+        assert (ended.state, ended.reason, ended.crashes) == ("cancelled", "no", 1)
 
     def test_a_zombie_whose_task_was_buried_meanwhile_does_not_tell_of_a_completion(self, world: World) -> None:
         told: list[str] = []
