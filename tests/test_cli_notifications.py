@@ -154,23 +154,6 @@ def test_an_inbox_shows_what_is_new(app: Durably, durably: command.Durably) -> N
     assert (data["counts"], len(data["entries"])) == ({"entries": 1, "unread": 1}, 1)
 
 
-def test_show_tells_of_a_mail_that_nobody_got_although_its_route_is_sent(
-    app: Durably, durably: command.Durably
-) -> None:
-    app.notifications.kind("news", ["mail"])
-    app.notifications.resolver(lambda recipient: Person(addresses={"mail": f"{recipient}@x.example"}))
-    app.mail.sender = "shop@here.example"
-    app.mail.add_transport("main", "console:")
-    app.mail.suppressions.add("ann@x.example")
-    ids = [app.notify("news", recipient, {"title": "News"}).id for recipient in ("ann", "bob")]
-    app.drain()
-    told, other = (durably("show", id).out for id in ids)
-    [route] = app.notifications.get(ids[0]).routes
-
-    assert f"The mail to ann is cancelled; `durably mail show {route.via}` tells why." in " ".join(told.split())
-    assert "The mail to" not in other
-
-
 @pytest.mark.parametrize("limit", ["0", "-3", "some"])
 @pytest.mark.parametrize("what", [["list"], ["routes"], ["inbox", "ann"]], ids=lambda what: what[0])
 def test_a_limit_must_let_something_through(durably: command.Durably, what: list[str], limit: str) -> None:

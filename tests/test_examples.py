@@ -16,7 +16,7 @@ SAID = {
     "crash_everywhere": [
         "crashes made a difference:",
         "observed [1250, 1250] instead of [1250]",
-        "Careful: 20 crashes, and none of them made a difference.",
+        "Careful: 18 crashes, and none of them made a difference.",
     ],
     "web_lifespan": ["sent to ada@example.org"],
 }

@@ -466,6 +466,7 @@ class TestWishes:
         assert sorted(states(app.notifications.get(one))["ann", "sms"] for one in sent) == ["sent", "skipped"]
 
     def test_who_lost_its_lease_counts_for_nothing(self, app: Durably) -> None:
+        app.notifications.channels["sms"] = Told()
         app.notifications.kind("paid", ["sms"])
         sent = app.notify("paid", "ann")
         app.store.run(open_session("worker", 60_000_000, "host", 1, "{}"))

@@ -62,11 +62,7 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("no answer to a mail counts as not sent", "without a mark", _handled("hangs up after taking it"))
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sure(found: Results) -> Outcome:
-        made = results.outcome(found)
-        return msgspec.structs.replace(made, kind=Kind.TRANSIENT) if made.kind is Kind.UNKNOWN else made
-
-    monkeypatch.setattr(smtp, "outcome", sure)
+    monkeypatch.setattr(results, "_begun", lambda one, interrupted: one)
 
 
 @mutant("a refusal of the source counts as taken", "the server does not have it", _handled("rejects the source"))
@@ -79,7 +75,7 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("who has a mail gets it again with the others", "without a mark", _handled("greylists one"))
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smtp, "waiting", lambda found: list(found))
+    monkeypatch.setattr(smtp, "due", lambda found, now: list(found))
 
 
 @mutant("a wrong password bounces everybody", "refused for good", _handled("wants another password"))
@@ -144,7 +140,7 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("another channel is tried whatever has failed", "nobody has refused", _answered("fails", "is away"))
 def _(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, "certain", lambda reason: True)
+    monkeypatch.setattr(router, "CONFIRMED", "")
 
 
 @mutant("what was read is sent all the same", "after it was read", _does("read", "archive"))

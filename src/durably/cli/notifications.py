@@ -16,7 +16,7 @@ from durably.cli.grammar import Commands, Parser, command, group, limited
 from durably.cli.output import answer, compact, note
 from durably.cli.table import table
 from durably.cli.words import exact, printable, relative
-from durably.errors import DurablyError, UnknownTask
+from durably.errors import UnknownTask
 
 if TYPE_CHECKING:
     from durably.notifications.inbox import EntryInfo
@@ -87,22 +87,9 @@ def show(app: Durably, options: argparse.Namespace) -> int:
     if found.problem is not None:
         told.append(sentence(f"It is malformed, and nobody gets it: {found.problem}"))
     elif found.routes:
-        told += [_routes([(found, one) for one in found.routes], kinds=False), "", *_lost_mails(app, found)]
+        told.append(_routes([(found, one) for one in found.routes], kinds=False))
     answer(options, found, "\n".join(told).rstrip())
     return 0
-
-
-def _lost_mails(app: Durably, found: NotificationInfo) -> Iterator[str]:
-    """What became of mails that nobody got: their routes are sent, since the outbox has them."""
-    for route in found.routes:
-        if route.state == "sent" and route.channel == "mail" and route.via:
-            try:
-                mail = app.mail.get(route.via)
-            except DurablyError:
-                continue
-            if mail.state in ("dead", "cancelled"):
-                told = f"The mail to {route.recipient} is {mail.state}; `durably mail show {mail.id}` tells why."
-                yield sentence(told)
 
 
 def routes(app: Durably, options: argparse.Namespace) -> int:

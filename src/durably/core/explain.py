@@ -150,17 +150,17 @@ def _running(facts: Evidence) -> Why:
         return Why("lease_over", sentence, told)
     since = f" since {_at(task.started_at, facts.now)}" if task.started_at else ""
     held = f"session {task.session} ({owner.where}) until {_at(owner.expires_at, facts.now)}"
-    code, sentence = "running", f"It is running{since}, attempt {task.attempt}, leased by {held}."
+    why = Why("running", f"It is running{since}, attempt {task.attempt}, leased by {held}.", told)
     if facts.head is not None and facts.head.id != task.id:
-        told |= {"head": facts.head.id}
-        code, sentence = (
-            "following",
+        sentence = (
             f"It was leased together with {facts.head.id}, which is ahead of it in its key, by {held}; "
-            "it runs after that one, and may have begun.",
+            "it runs after that one, and may have begun."
         )
+        why = Why("following", sentence, told | {"head": facts.head.id})
     if task.cancel is not None:
-        return Why("stopping", f"{sentence} It was asked to stop: {task.cancel}.", told | {"cancel": task.cancel})
-    return Why(code, sentence, told)
+        asked = f"{why.sentence} It was asked to stop: {task.cancel}."
+        return Why("stopping", asked, why.evidence | {"cancel": task.cancel})
+    return why
 
 
 def _delayed(facts: Evidence) -> Why:

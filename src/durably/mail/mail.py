@@ -18,7 +18,6 @@ from durably.core.brief import brief
 from durably.core.codec import encode
 from durably.core.delivery import Message
 from durably.core.moment import as_datetime
-from durably.core.task import State
 from durably.deliveries.channel import Delivery
 from durably.deliveries.deliveries import Deliveries, Tries, delivery_info
 from durably.deliveries.destinations import DestinationInfo
@@ -31,6 +30,7 @@ from durably.mail.info import STATES, About, MailInfo, MailState, MailSummary, m
 from durably.mail.letter import Letter
 from durably.mail.library import Templates
 from durably.mail.local import Console, Files
+from durably.mail.results import once_more
 from durably.mail.sifted import Sifted
 from durably.mail.suppressions import Suppressions
 from durably.mail.templates import Rendered
@@ -281,19 +281,23 @@ class Mail:
             raise BadOption(
                 f"the mail {mail!r} would reach nobody: {first} is {why.reason}: take it off the list first"
             )
-        revived: bool = yield revive(found.task, self._remembered(found))
+        revived: bool = yield revive(found.task, (yield from self._remembered(found.id)))
         if not revived:
             raise BadOption(f"the mail {mail!r} has changed meanwhile: look at it again")
         self._engine.events.emit(Event("replayed", found.task))
         return (yield from self._found(found.id))
 
-    def _remembered(self, mail: MailInfo) -> bytes | None:
-        """What a new cycle must know of one that ended well: who has the mail. Of others it is still there."""
-        if mail.info is None or mail.info.state != State.DONE:
+    def _remembered(self, mail: str) -> Plan[bytes | None]:
+        """What a new cycle must know of the one before, whatever becomes of its attempts: who has the mail, or may."""
+        row, _, made = yield from self._read(mail)
+        sent: builtins.list[Sent] = yield deliveries_of(row.id, self._namespace)
+        one = delivery_info(sent[0], self._engine.codec)
+        if one.info is None:
             return None
-        result = mail.info.result
-        memory = Memory(bool(result.get("possible_duplicate")), kept=result.get("kept"), charged=True)
-        return self._engine.payload(mail.info.name, encode(memory, "what is kept of a mail"))
+        memory = Memory(
+            one.possible_duplicate, kept=once_more(made.recipients, one.kept, one.interrupted), charged=True
+        )
+        return self._engine.payload(one.info.name, encode(memory, "what is kept of a mail"))
 
     def _listing(self, state: str | None, before: str | None, limit: int) -> Operation[builtins.list[Listed]]:
         if state is not None and state not in STATES:

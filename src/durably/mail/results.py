@@ -72,6 +72,12 @@ def tried_anew(results: Results) -> Results:
     }
 
 
+def once_more(addresses: list[str], before: Any, interrupted: bool) -> Any:
+    """The recipients for another cycle, as they are kept."""
+    known = {address: _begun(one, interrupted) for address, one in kept(addresses, before).items()}
+    return msgspec.to_builtins(tried_anew(known))
+
+
 def marked(before: Results, after: Results) -> Results:
     """What an attempt came to, with the marks that it had found."""
     return {

@@ -34,6 +34,9 @@ class Cable(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._closing
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing:
             self._send(self.far.feed_data, bytes(data))
