@@ -315,12 +315,13 @@ class Watcher:
                 yield f"{self._trace.called(task)} was promoted before it was due"
 
     def _limits(self, commit: Commit) -> Complaints:
-        """No more are leased at once, and no more begin per second, than the limits say."""
+        """No more run at once, and no more begin per second, than the limits say. Of a key only one runs at a time."""
         started = [commit.after.tasks[lease.task] for lease in commit.leased]
         names = {name for row in started for name in _gates(row)}
         for name in sorted(names & commit.after.gates.keys()):
             gate = commit.after.gates[name]
-            held = [task for task in commit.after.leases if name in _gates(commit.after.tasks[task])]
+            rows = [commit.after.tasks[task] for task in commit.after.leases]
+            held = {row.turn or row.id for row in rows if name in _gates(row)}
             if gate.concurrency is not None and len(held) > gate.concurrency:
                 yield f"{len(held)} tasks of {name} are leased, and {gate.concurrency} are allowed"
             if gate.rate is not None:
