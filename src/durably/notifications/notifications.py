@@ -114,6 +114,7 @@ class Notifications:
         """The tasks behind notifications, and what first attempts get from outside."""
         self._definitions = {one.name: one for one in definitions}
         self._surroundings = surroundings
+        self.router.follow = self._following
 
     async def aclose(self) -> None:
         """Let first attempts end, and close what the channels keep open on the running event loop."""
@@ -257,6 +258,9 @@ class Notifications:
         if mail.key is None or not mail.key.startswith(ROUTE_KEY):
             return None
         route, reason = mail.key.removeprefix(ROUTE_KEY), mail.reason or ""
+        return self._following(route, reason)
+
+    def _following(self, route: str, reason: str) -> Call[Any]:
         return self._definitions[DEAD].call(letter={"id": route, "reason": reason})
 
     def _checked(self) -> Plan[None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import msgspec
 
+from durably.client.definition import Call
 from durably.client.engine import Engine
 from durably.client.plan import arun
 from durably.core.delivery import Kind as Came
@@ -100,6 +101,8 @@ class Router:
         self._templates = templates
         self.resolver: Resolver | None = None
         self.linker: Linker | None = None
+        self.follow: Callable[[str, str], Call[Any]] | None = None
+        """The task that follows a route which reaches nobody, for a reason."""
 
     def draft(self, route: Route, kind: Kind, *, gate: str | None = None, delayed: bool = True) -> Draft:
         """The task that goes a route."""
@@ -133,7 +136,7 @@ class Router:
         person, odd = await self._person(recipient)
         reason = await self._unwanted(kind, channel, recipient, person)
         if reason is not None:
-            await self._without_address(kind, person, [route])
+            self._without_address(kind, channel, person, task)
             return Routed("skipped", reason, possible_duplicate=doubtful)
         assert person is not None
         place = Place(self._namespace, recipient, kind.name, channel)
@@ -160,8 +163,7 @@ class Router:
         person, odd = await self._person(recipient)
         reason = await self._unwanted(known, channel, recipient, person)
         if reason is not None:
-            routes = [Route(one.route, one.notification, self._namespace, recipient, channel) for one in items]
-            await self._without_address(known, person, routes)
+            self._without_address(known, channel, person, task)
             return Routed("skipped", reason, possible_duplicate=doubtful)
         assert person is not None
         if not await self._let_through(known, place, person, task):
@@ -191,11 +193,11 @@ class Router:
             new = route_to(route.notification, self._namespace, route.recipient, other)
             await self._store.arun(add_route(new, self.draft(new, kind, delayed=False)))
 
-    async def _without_address(self, kind: Kind, person: Person | None, routes: list[Route]) -> None:
-        """Who has no address for a channel surely cannot be reached over it."""
-        for route in routes:
-            if person is not None and not _reachable(person, route.channel):
-                await self._fall_back(kind, route)
+    def _without_address(self, kind: Kind, channel: str, person: Person | None, task: Context) -> None:
+        """Who has no address for a channel surely cannot be reached over it: another is tried once that is written."""
+        if person is not None and not _reachable(person, channel) and channel in kind.fallback:
+            assert self.follow is not None
+            task.then(self.follow(task.id, f"{CONFIRMED}no address for {channel}"))
 
     async def _of_digest(self, task: str) -> list[tuple[Route, Row]]:
         tasks = await self._store.arun(get([task]))

@@ -95,6 +95,7 @@ class Office:
         self._declare(made.router.route, router.ROUTE, router.QUEUE, PATIENCE)
         self._declare(made.router.digest, router.DIGEST, router.QUEUE, PATIENCE)
         self._declare(self._mourning(made.router.undelivered), router.DEAD, router.QUEUE, PATIENCE)
+        made.serve_with(*self.definitions.values())
         return made
 
     def _declare(self, function: Callable[..., Any], name: str, queue: str, retry: Retry) -> None:
@@ -106,11 +107,12 @@ class Office:
         self.definitions[name] = Definition(self._engine, watched, name, chosen)
 
     def _mourning(self, function: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-        """The same hook; the ledger learns whom it is told of."""
+        """The same hook; the ledger learns of which dead letters it is told."""
 
         @functools.wraps(function)
         async def mourn(letter: dict[str, Any]) -> Any:
-            self._ledger.letters.append({"task": letter["id"], "attempt": letter["attempt"]})
+            if "attempt" in letter:
+                self._ledger.letters.append({"task": letter["id"], "attempt": letter["attempt"]})
             return await function(letter)
 
         return mourn
