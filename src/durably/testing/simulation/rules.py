@@ -276,7 +276,8 @@ class Watcher:
         moment = owner.clock.monotonic()
         if moment - self._opened[judge.id] < lease:
             yield f"{commit.process.name} has only just opened its session and declares {owner.name} dead"
-        awake = owner.alive and owner.main.runs and owner.pulse.runs
+        # A client gives a session up whose end the store has not heard of; it has no pulse.
+        awake = owner.mortal and owner.alive and owner.main.runs and owner.pulse.runs
         if self._fair and awake and moment - owner.thawed_at > lease:
             yield f"{owner.name} runs and is declared dead by {commit.process.name}, only because the store was away"
 
