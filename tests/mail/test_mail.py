@@ -229,7 +229,7 @@ def test_whoever_does_not_have_it_is_asked_for_by_a_replay_also_beside_others_wh
     with_server(app, server, story, schedule=[])
     assert [(info.state, states(info)) for info in seen] == [
         ("dead", {ANN: "refused", BOB: "given up"}),
-        ("waiting", {ANN: "refused", BOB: "waiting"}),
+        ("waiting", {ANN: "waiting", BOB: "waiting"}),
         ("sent", {ANN: "sent", BOB: "sent"}),
     ]
     # A replay begins a cycle of attempts; the number that people see goes on.

@@ -81,7 +81,8 @@ class Program:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            with self._process, self._errors:
+            # What it did not read before it left is nobody's any more.
+            with contextlib.suppress(BrokenPipeError), self._process, self._errors:
                 self._listener.join()
 
     def write(self, line: str) -> None:
