@@ -62,7 +62,8 @@ class Ordering:
         """What waits in a key or a limit group has something that will bring its turn."""
         after, called = commit.after, self._trace.called
         keyed = {(queue, key) for queue, key, _ in after.turns}
-        grouped = {(queue, gate) for queue, key, gate in after.turns if key is None} | set(after.lines)
+        grouped = {(queue, gate) for queue, key, gate in after.turns if key is None}
+        grouped |= {(queue, gate) for queue, gate, _ in after.lines}
         for row in after.tasks.values():
             if row.state != "blocked":
                 continue

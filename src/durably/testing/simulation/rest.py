@@ -62,13 +62,15 @@ class Rest:
 
     def _leftovers(self) -> Complaints:
         now, called = self._now, self._trace.called
+        ended = max((end.finished_at for end in now.ends.values()), default=0)
         for task in now.tasks:
             yield f"{called(task)} is still {now.state(task)}"
         for what, rows in {
             "markers": now.turns,
             # One that is ready and has no task goes with the next poll, and the last worker may have left before it.
             "key rows": [place for place, key in now.keys.items() if key.state != "ready"],
-            "limit groups": now.lines,
+            # One that was put off goes when its time comes, if there is nobody left to wait.
+            "limit groups": [(queue, gate) for queue, gate, ready_at in now.lines if ready_at <= ended],
             "permits": self._remains.permits,
             "cancel requests": sorted(now.cancels),
             # Whoever tries at once lets its session lapse if it could not be closed.

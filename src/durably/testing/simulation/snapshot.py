@@ -129,7 +129,7 @@ _TABLES = (
     f"SELECT {_columns(KeyRow)} FROM {{prefix}}keys",
     f"SELECT {_columns(End)} FROM {{prefix}}history ORDER BY finished_at, id",
     "SELECT queue, key, gate FROM {prefix}turns",
-    "SELECT queue, gate FROM {prefix}lines",
+    "SELECT queue, gate, ready_at FROM {prefix}lines",
     f"SELECT {_columns(SessionRow)} FROM {{prefix}}sessions",
     "SELECT CAST(task AS TEXT) FROM {prefix}cancel_requests",
     "SELECT scope, key, CAST(task AS TEXT) FROM {prefix}unique_keys",
