@@ -243,11 +243,11 @@ def _key(report: Report) -> Key:
 def landed(change: Change, current: Task) -> bool:
     """Whether the task is what our change made of it, and only the answer was lost.
 
-    Its token alone does not say so: a lapse leaves it as it was, but counts one crash more than we decided on. While
-    the task waits in its key, the token is not known, but the version is.
+    Its token alone does not say so: a lapse leaves it as it was, but counts one crash more than we decided on. Nor does
+    its version: of a key whose tasks run ahead only the head is charged for a lapse, and the others stay as they were.
     """
-    ours = current.token == change.task.token or current.version == change.task.version + 1
-    return ours and current.state == change.state and current.crashes == change.crashes
+    same = current.state == change.state and current.crashes == change.crashes
+    return same and current.token == change.task.token
 
 
 def aftermath(change: Change, kind: Kind) -> Kind | None:

@@ -195,6 +195,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.alone for c in waits],
             [c.rejoin for c in waits],
             [c.details for c in waits],
+            [c.task.token for c in waits],
         )
         applied.update(task for (task,) in rows)
     if flags:

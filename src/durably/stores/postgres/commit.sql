@@ -79,16 +79,16 @@ DELETE FROM durably.tasks t
 RETURNING t.id::text
 
 -- :release_tasks
--- Put back to wait; those that wait for their turn again leave a marker.
+-- Put back to wait; those that wait for their turn again leave a marker. The token tells under which lease it was.
 WITH freed AS (
     UPDATE durably.tasks t
        SET state = d.state, ready_at = (SELECT durably.now()) + d.due_in, attempt = d.attempt, spent = d.spent,
-           crashes = d.crashes, alone = d.alone, session = NULL, version = t.version + 1,
+           crashes = d.crashes, alone = d.alone, session = NULL, token = d.token, version = t.version + 1,
            details = coalesce(d.details, t.details),
            seq = CASE WHEN d.rejoin THEN nextval('durably.order_seq') ELSE t.seq END
       FROM unnest(?1::text[], ?2::bigint[], ?3::text[], ?4::bigint[], ?5::int[], ?6::int[], ?7::int[], ?8::boolean[],
-                  ?9::boolean[], ?10::bytea[])
-        AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin, details)
+                  ?9::boolean[], ?10::bytea[], ?11::bigint[])
+        AS d(id, version, state, due_in, attempt, spent, crashes, alone, rejoin, details, token)
      CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id::uuid AND version = d.version OFFSET 0) f
      WHERE t.ctid = f.row AND t.version = d.version
     RETURNING t.id, t.queue, t.key, t.gate, t.priority, t.state, t.alone, t.ready_at

@@ -40,7 +40,7 @@ DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 -- :release_tasks
 UPDATE durably_tasks
    SET state = ?3, ready_at = :now + ?4, attempt = ?5, spent = ?6, crashes = ?7, alone = ?8, session = NULL,
-       version = version + 1, details = coalesce(?10, details),
+       token = ?11, version = version + 1, details = coalesce(?10, details),
        seq = CASE WHEN ?9 THEN (SELECT max(seq) + 1 FROM durably_tasks) ELSE seq END
  WHERE id = ?1 AND version = ?2
 RETURNING id;

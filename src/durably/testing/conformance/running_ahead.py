@@ -18,6 +18,7 @@ from durably.stores.operations.settle import Onward
 from durably.stores.operations.sweep import expired
 from durably.testing.conformance.whying import why
 from durably.testing.world import World
+from durably.worker.report import landed
 
 
 def take(world: World, session: str, ahead: int = 10) -> list[Task]:
@@ -127,6 +128,34 @@ class RunningAhead:
         assert head.id == ids[1]
         world.finish(head)
         assert [task.id for task in take(world, session)] == [ids[2]]
+
+    @pytest.mark.parametrize("how", ["done", "failed"])
+    def test_whoever_lost_a_follower_does_not_call_its_own_what_another_made_of_it(
+        self, world: World, how: str
+    ) -> None:
+        for _ in range(2):
+            world.add(key="k")
+        slow = world.session()
+        lost_head, lost = take(world, slow)
+        world.let_die()
+        world.advance(10)
+        fast = world.session()
+        [head] = take(world, fast)
+        report(world, fast, *done(head))
+        [follower] = take(world, fast)
+        assert (head.id, follower.id) == (lost_head.id, lost.id)
+        mine, other = (done(lost, follower)) if how == "done" else (world.failing(lost), world.failing(follower))
+        world.apply(other)
+
+        [verdict] = report(world, slow, mine)
+        [again] = report(world, fast, other)
+
+        assert isinstance(verdict, Stale)
+        assert isinstance(again, Stale)
+        assert verdict.current is not None
+        assert again.current is not None
+        assert not landed(mine, verdict.current)
+        assert landed(other, again.current)
 
     def test_a_follower_that_was_asked_to_stop_does_not_run_later(self, world: World) -> None:
         ids = [world.add(key="k") for _ in range(3)]

@@ -110,10 +110,16 @@ class Rest:
                 yield f"the successors of #{number} are wrong: {missing} missing, {surplus} too many"
 
     def _completion(self, end: End, play: Play) -> Complaints:
-        """What is done was returned by an attempt that held the lease, and its result is the one recorded."""
+        """What is done was returned by an attempt that held the lease, and its result is the one recorded.
+
+        Only the worker whose attempt it was may say so; after a crash nobody does.
+        """
+        called = self._trace.called(end.id)
+        for told in self._ledger.events(end.id, "completed"):
+            if end.state != "done" or told.event.session != end.session:
+                yield f"{called} was called completed by {told.worker}, and it is {end.state} under token {end.token}"
         if end.state != "done":
             return
-        called = self._trace.called(end.id)
         winners = [one for one in self._ledger.of(end.id) if one.token == end.token and one.ending == "return"]
         if len(winners) != 1:
             yield f"{called} is done under token {end.token}, which {len(winners)} returning attempts had"

@@ -82,6 +82,7 @@ class End(msgspec.Struct, frozen=True):
     spent: int
     crashes: int
     token: int
+    session: str | None
     finished_at: int
     reason: str | None
     options: bytes | None
