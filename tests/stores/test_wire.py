@@ -11,8 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from durably.stores.postgres.pool import Pool
+from durably.stores.postgres.wire import Exchange, Wire
 from durably.stores.statement import Rows
 
 Run = Callable[..., Rows]
@@ -83,6 +85,48 @@ def test_an_error_has_the_servers_name_and_words(
         run(pool, text, *([0] if "$1" in text else []))
 
     assert run(pool, "SELECT 'well'") == [("well",)]
+
+
+def in_transaction(wire: Wire, text: str, *args: Any) -> Exchange[Rows]:
+    rows = yield from wire.call_after("BEGIN", text, args)
+    yield from wire.tell("COMMIT")
+    return rows
+
+
+def test_a_statement_can_go_out_with_the_begin_of_its_transaction(pool: Pool) -> None:
+    with pool.connection() as connection:
+        for number in range(3):
+            assert connection.wire.drive(in_transaction(connection.wire, "SELECT $1::int", number)) == [(number,)]
+            assert connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def test_what_goes_out_at_once_may_be_larger_than_the_socket(pool: Pool) -> None:
+    large = os.urandom(1 << 20) * 40
+    with pool.connection() as connection:
+        for _ in range(2):
+            assert connection.wire.drive(in_transaction(connection.wire, "SELECT $1::bytea", large)) == [(large,)]
+
+
+def test_a_failure_of_what_went_out_at_once_has_its_name_and_spoils_nothing(pool: Pool) -> None:
+    divided = "SELECT 1 / $1::int"
+    with pool.connection() as connection:
+        connection.wire.drive(in_transaction(connection.wire, divided, 1))
+    with pytest.raises(psycopg.errors.DivisionByZero), pool.connection() as connection:
+        connection.wire.drive(in_transaction(connection.wire, divided, 0))
+    with pool.connection() as connection:
+        assert connection.wire.drive(in_transaction(connection.wire, divided, 1)) == [(1,)]
+        assert connection.wire.run("SELECT count(*) FROM pg_prepared_statements", []) == [(2,)]
+
+
+def test_a_connection_that_dies_in_the_middle_is_told_of_and_thrown_away(pool: Pool, postgres_url: str) -> None:
+    fatal = "SELECT pg_terminate_backend(CASE WHEN $1::bool THEN pg_backend_pid() ELSE 0 END)"
+    with pool.connection() as connection:
+        connection.wire.drive(in_transaction(connection.wire, fatal, False))
+    with pytest.raises(psycopg.OperationalError), pool.connection() as dying:
+        dying.wire.drive(in_transaction(dying.wire, fatal, True))
+    assert dying.closed
+    with pool.connection() as connection:
+        assert connection.wire.drive(in_transaction(connection.wire, "SELECT $1::int", 1)) == [(1,)]
 
 
 def test_a_text_with_nul_is_refused_and_not_cut_off(pool: Pool, run: Run) -> None:

@@ -19,7 +19,7 @@ from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pool import Connection, Pool, begin
 from durably.stores.postgres.wire import Exchange, Wire
 from durably.stores.protocol import Caller, Finding
-from durably.stores.statement import Dialect, Operation, Queries, Steps, array_call, in_schema, load
+from durably.stores.statement import Dialect, Operation, Queries, Rows, Steps, array_call, in_schema, load
 
 T = TypeVar("T")
 
@@ -186,10 +186,7 @@ class PostgresStore:
         """Everything that an operation has to say to the server."""
         if self._stands_alone(wire, op, queries):
             return (yield from _stated(wire, op.steps(queries)))
-        yield from wire.tell(begin(wire))
-        answer = yield from _stated(wire, op.steps(queries))
-        yield from wire.tell("COMMIT")
-        return answer
+        return (yield from _transacted(wire, op.steps(queries)))
 
     def _stands_alone(self, wire: Wire, op: Operation[Any], queries: Queries) -> bool:
         """Whether it needs no transaction around it; behind a pooler, that is where the settings are."""
@@ -213,10 +210,26 @@ def _first(error: psycopg.Error) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _stated(wire: Wire, steps: Steps[T]) -> Exchange[T]:
-    """Every statement of an operation, and what that answers."""
+def _transacted(wire: Wire, steps: Steps[T]) -> Exchange[T]:
+    """The same within a transaction, which begins with the first statement."""
     try:
-        statement = next(steps)
+        first = next(steps)
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer
+    try:
+        rows = yield from wire.call_after(begin(wire), *array_call(first))
+        answer = yield from _stated(wire, steps, rows)
+    finally:
+        steps.close()
+    yield from wire.tell("COMMIT")
+    return answer
+
+
+def _stated(wire: Wire, steps: Steps[T], rows: Rows | None = None) -> Exchange[T]:
+    """Every statement of an operation, or every one after the first if that had these rows; and what that answers."""
+    try:
+        statement = next(steps) if rows is None else steps.send(rows)
         while True:
             statement = steps.send((yield from wire.call(*array_call(statement))))
     except StopIteration as stop:

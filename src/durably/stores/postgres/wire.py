@@ -76,6 +76,23 @@ class Wire:
         self._server.send_query_prepared(name, values, formats, BINARY)
         return (yield from self._answer())
 
+    def call_after(self, before: str, text: str, args: Sequence[Any]) -> Exchange[Rows]:
+        """Run a statement after one that has neither arguments nor an answer, and that must not fail.
+
+        Where the connection knows the statement, both go out at once.
+        """
+        name = self._prepared.get(text)
+        if name is None or not self.direct:
+            yield from self.tell(before)
+            return (yield from self.call(text, args))
+        values, formats = self._written(args)
+        server = self._server
+        server.enter_pipeline_mode()
+        server.send_query_params(before.encode(), None)
+        server.send_query_prepared(name, values, formats, BINARY)
+        server.pipeline_sync()
+        return (yield from self._answers())
+
     def tell(self, text: str) -> Exchange[Rows]:
         """Run statements without arguments."""
         self._server.send_query(text.encode())
@@ -116,8 +133,7 @@ class Wire:
             if result is None:
                 break
             if result.status == ExecStatus.TUPLES_OK:
-                self._loading.set_pgresult(result)
-                rows = self._loading.load_rows(0, result.ntuples, tuple)
+                rows = self._loaded(result)
             elif result.status == ExecStatus.COPY_IN:
                 yield from self._feed(copied)
             elif result.status != ExecStatus.COMMAND_OK:
@@ -125,6 +141,39 @@ class Wire:
         if failure is not None:
             raise failure
         return rows
+
+    def _answers(self) -> Exchange[Rows]:
+        """What the statements that went out at once are answered with, up to the point where the server is in step."""
+        server = self._server
+        yield from self._flush()
+        rows: Rows = []
+        failure: psycopg.Error | None = None
+        silent = False
+        while True:
+            while server.is_busy():
+                yield READ
+                server.consume_input()
+            result = server.get_result()
+            if result is None:
+                if silent:
+                    raise psycopg.OperationalError("the connection was lost")
+                silent = True
+                continue
+            silent = False
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                break
+            if result.status == ExecStatus.TUPLES_OK:
+                rows = self._loaded(result)
+            elif result.status not in (ExecStatus.COMMAND_OK, ExecStatus.PIPELINE_ABORTED):
+                failure = failure or self._failure(result)
+        server.exit_pipeline_mode()
+        if failure is not None:
+            raise failure
+        return rows
+
+    def _loaded(self, result: PGresult) -> Rows:
+        self._loading.set_pgresult(result)
+        return self._loading.load_rows(0, result.ntuples, tuple)
 
     def _flush(self) -> Exchange[None]:
         while self._server.flush():
