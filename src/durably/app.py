@@ -53,6 +53,7 @@ class Durably:
         codec: Codec | None = None,
         payload_limit: int = PAYLOAD_LIMIT,
         secrets_key: str | Sequence[str] | None = None,
+        at_once: bool = False,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class Durably:
         self.keys = Keys(self._engine, namespace)
         self.sessions = Sessions(self._engine, namespace)
         self._secrets_key = secrets_key
+        self._at_once = at_once
         self._deliveries: Deliveries | None = None
         self._mail: Mail | None = None
         self._notifications: Notifications | None = None
@@ -112,7 +114,7 @@ class Durably:
         from durably.deliveries.register import QUEUE
         from durably.mail.mail import HOOK, Mail
 
-        made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key)
+        made = Deliveries(self._engine, self.namespace, secrets_key=self._secrets_key, at_once=self._at_once)
         declared = self.declare(made.dispatcher.deliver, TASK, (), {"queue": QUEUE, "retry": UNTIL_TOLD})
         made.drive_with(Driver(self._engine, declared))
         mail = Mail(self._engine, self.namespace, made)
@@ -125,7 +127,7 @@ class Durably:
         from durably.notifications import router
         from durably.notifications.notifications import PATIENCE, Notifications
 
-        made = Notifications(self._engine, self.namespace, self.mail)
+        made = Notifications(self._engine, self.namespace, self.mail, at_once=self._at_once)
         options: DeclaredOptions = {"queue": router.QUEUE, "retry": PATIENCE}
         made.serve_with(
             self.declare(made.router.route, router.ROUTE, (), options),
@@ -143,7 +145,7 @@ class Durably:
         *,
         key: str | None = None,
         within: Any = None,
-        at_once: bool = False,
+        at_once: bool | None = None,
     ) -> Notified:
         """Let recipients know; see `notifications.notify`."""
         return self.notifications.notify(kind, recipient, data, key=key, within=within, at_once=at_once)
@@ -156,7 +158,7 @@ class Durably:
         *,
         key: str | None = None,
         within: Any = None,
-        at_once: bool = False,
+        at_once: bool | None = None,
     ) -> Notified:
         """The asynchronous twin of notify."""
         return await self.notifications.anotify(kind, recipient, data, key=key, within=within, at_once=at_once)

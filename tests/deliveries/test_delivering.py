@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from durably.deliveries.deliveries import Deliveries
 from durably.deliveries.dispatch import DRIVEN, SUSPECTS
 from durably.deliveries.register import DestinationChange
 from durably.deliveries.vault import new_key
+from durably.notifications.people import Person
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit
 from durably.stores.operations.deliver import forget_destination
@@ -467,6 +469,42 @@ def test_the_first_attempts_can_be_made_at_once_and_only_for_the_heads(
             deliveries.publish("n", 2, "a", at_once=True)
 
     asyncio.run(within_a_loop())
+
+
+def test_an_application_can_make_all_first_attempts_at_once(post: Post) -> None:
+    with Durably("sqlite:///:memory:", at_once=True) as app:
+        app.deliveries.channels["post"] = post
+        peers(app.deliveries, "a")
+
+        app.deliveries.publish("n", 0, "a")
+        assert post["a"] == [b"0"]
+        app.deliveries.publish("n", 1, "a", at_once=False)
+        assert post["a"] == [b"0"]
+        app.drain()
+
+        async def within_a_loop() -> None:
+            app.deliveries.publish("n", 2, "a")
+            assert post["a"] == [b"0", b"1"], "it would block the loop: the workers do it"
+            await app.adrain()
+            await app.deliveries.apublish("n", 3, "a")
+            await app.aclose()
+
+        asyncio.run(within_a_loop())
+        assert post["a"] == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_application_can_send_and_notify_at_once(tmp_path: Path) -> None:
+    with Durably("sqlite:///:memory:", at_once=True) as app:
+        app.mail.sender = "shop@here.example"
+        app.mail.add_transport("main", f"file://{tmp_path}")
+        app.notifications.resolver({"ann": Person()}.get)
+        app.notifications.kind("paid", channels=["inbox"])
+
+        app.mail.send(to="ann@there.example", subject="Hello", text="It is paid.")
+        told = app.notify("paid", "ann", {"order": 1})
+
+        assert len(list(tmp_path.iterdir())) == 1
+        assert [route.state for route in app.notifications.get(told.id).routes] == ["sent"]
 
 
 def test_peers_that_failed_get_a_few_places_and_the_others_keep_their_pace(

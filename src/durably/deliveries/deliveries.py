@@ -106,12 +106,14 @@ class Deliveries:
         namespace: str,
         *,
         secrets_key: str | Sequence[str] | None = None,
+        at_once: bool = False,
         chance: random.Random | None = None,
     ) -> None:
         keys = [secrets_key] if isinstance(secrets_key, str) else secrets_key
         self._engine = engine
         self._namespace = namespace
         self._vault = Vault(keys)
+        self._at_once = at_once
         self.channels: dict[str, Channel] = _usual_channels()
         """How messages get there, by name. It can be changed while workers run."""
         self._trying: set[asyncio.Task[None]] = set()
@@ -164,18 +166,18 @@ class Deliveries:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
         within: Any = None,
-        at_once: bool = False,
+        at_once: bool | None = None,
     ) -> Publication:
         """Accept a message and one delivery for each of the audience, all of them or none.
 
         A destination that is not known yet is added, with `channel`. Bytes are sent as they are, anything else as JSON.
         With `at_once` the first attempts are made here, before this returns, and within a transaction after its commit,
-        if its connection can tell; workers make the others.
+        if its connection can tell; workers make the others. None does what the application does by default.
         """
-        self.may_try(at_once, within, "deliveries.apublish")
+        trying = self.tries(at_once, within, "deliveries.apublish")
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         sent = self.accept(lambda again, fresh: self.accepting(message, targets, again, fresh), within)
-        self.try_at_once(sent, at_once, within)
+        self.try_at_once(sent, trying, within)
         return _published(message, sent, refused)
 
     async def apublish(
@@ -189,13 +191,13 @@ class Deliveries:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
         within: Any = None,
-        at_once: bool = False,
+        at_once: bool | None = None,
     ) -> Publication:
         """The asynchronous twin of publish."""
-        self.may_try(at_once)
+        trying = self.tries(at_once)
         message, targets, refused = self._prepared(kind, body, to, sender, channel, content_type, headers)
         sent = await self.aaccept(lambda again, fresh: self.accepting(message, targets, again, fresh), within)
-        await self.atry_at_once(sent, at_once, within)
+        await self.atry_at_once(sent, trying, within)
         return _published(message, sent, refused)
 
     def accepting(
@@ -217,25 +219,30 @@ class Deliveries:
             return await self._engine.store.caller(within).arun(make(False, True))
         return await apersist(self._engine.store, lambda again: make(again, False))
 
-    def may_try(self, at_once: bool, within: Any = None, twin: str | None = None) -> None:
-        """Refuse first attempts that cannot be made here, before anything is accepted."""
+    def tries(self, at_once: bool | None, within: Any = None, twin: str | None = None) -> bool:
+        """Whether the first attempts are made here; who asks for that where it cannot be is told before anything is
+        accepted, and what the application does by default is left to the workers there."""
+        blocked = within is None and twin is not None and asyncio._get_running_loop() is not None
+        if at_once is None:
+            return self._at_once and self.destinations.driver is not None and not blocked
         if at_once and self.destinations.driver is None:
             raise BadOption("at_once: the first attempts need the application that the deliveries belong to")
-        if at_once and within is None and twin is not None and asyncio._get_running_loop() is not None:
+        if at_once and blocked:
             raise BadOption(f"at_once: an event loop is running here, use `await {twin}(...)`")
+        return at_once
 
-    def try_at_once(self, sent: Tries, at_once: bool, within: Any) -> None:
+    def try_at_once(self, sent: Tries, trying: bool, within: Any) -> None:
         """Make the first attempts here, if that is wanted: now, or after the caller's commit."""
-        if at_once and within is not None:
+        if trying and within is not None:
             after_commit(within, lambda: self._try_soon(sent))
-        elif at_once:
+        elif trying:
             synchronously(self._engine, self._try(sent), "deliveries.apublish()")
 
-    async def atry_at_once(self, sent: Tries, at_once: bool, within: Any) -> None:
+    async def atry_at_once(self, sent: Tries, trying: bool, within: Any) -> None:
         """The asynchronous twin of try_at_once."""
-        if at_once and within is not None:
+        if trying and within is not None:
             after_commit(within, lambda: self._try_soon(sent))
-        elif at_once:
+        elif trying:
             await self._try(sent)
 
     def report(self, message: str) -> list[DeliveryInfo]:

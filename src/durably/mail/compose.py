@@ -51,7 +51,7 @@ class MailOptions(TypedDict, total=False):
     key: str | None
     transport: str
     within: Any
-    at_once: bool
+    at_once: bool | None
 
 
 class Post(msgspec.Struct, frozen=True):

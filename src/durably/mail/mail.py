@@ -133,22 +133,22 @@ class Mail:
         It goes out once for everybody who is named. With a `key` that was used before nothing is accepted, and the
         answer is the mail of that time.
         """
-        within, at_once = options.get("within"), options.get("at_once", False)
-        self._deliveries.may_try(at_once, within, "mail.asend")
+        within = options.get("within")
+        trying = self._deliveries.tries(options.get("at_once"), within, "mail.asend")
         post = run(self._store, self._composed(what, options))
         accepted, sent = self._deliveries.accept(lambda again, fresh: self._accepting(post, again, fresh), within)
-        self._deliveries.try_at_once(sent or [], at_once, within)
+        self._deliveries.try_at_once(sent or [], trying, within)
         return accepted
 
     async def asend(self, what: str | AnyMessage | None = None, /, **options: Unpack[MailOptions]) -> Accepted:
         """The asynchronous twin of send."""
-        within, at_once = options.get("within"), options.get("at_once", False)
-        self._deliveries.may_try(at_once)
+        within = options.get("within")
+        trying = self._deliveries.tries(options.get("at_once"))
         post = await arun(self._store, self._composed(what, options))
         accepted, sent = await self._deliveries.aaccept(
             lambda again, fresh: self._accepting(post, again, fresh), within
         )
-        await self._deliveries.atry_at_once(sent or [], at_once, within)
+        await self._deliveries.atry_at_once(sent or [], trying, within)
         return accepted
 
     async def aready(self, transport: str = "main") -> bool:

@@ -86,8 +86,9 @@ class Intent(msgspec.Struct, frozen=True):
 class Notifications:
     """What happened, for those who want to know."""
 
-    def __init__(self, engine: Engine, namespace: str, mail: Mail) -> None:
+    def __init__(self, engine: Engine, namespace: str, mail: Mail, *, at_once: bool = False) -> None:
         self._engine = engine
+        self._at_once = at_once
         self._store = engine.store
         self._namespace = namespace
         self.kinds = Catalogue()
@@ -189,24 +190,27 @@ class Notifications:
         *,
         key: str | None = None,
         within: Any = None,
-        at_once: bool = False,
+        at_once: bool | None = None,
     ) -> Notified:
         """Accept a notification with one route for each recipient and channel, all of them or none.
 
         The same kind and key is the same notification. What is malformed is recorded and answered, and never raised.
-        With `at_once` the first attempts are made here, and within a transaction after its commit.
+        With `at_once` the first attempts are made here, and within a transaction after its commit; None does what the
+        application does by default.
         """
-        if at_once and within is None and asyncio._get_running_loop() is not None:
+        blocked = within is None and asyncio._get_running_loop() is not None
+        if at_once and blocked:
             raise BadOption("at_once: an event loop is running here, use `await app.anotify(...)`")
+        trying = self._at_once and not blocked if at_once is None else at_once
         run(self._store, self._checked())
-        intent = self._intent(kind, recipient, data, key, at_once)
+        intent = self._intent(kind, recipient, data, key, trying)
         if within is not None:
             stands = self._store.caller(within).run(self._accepting(intent, False, True))
         else:
             stands = persist(self._store, lambda again: self._accepting(intent, again, False))
-        if at_once and stands.new and within is not None:
+        if trying and stands.new and within is not None:
             after_commit(within, lambda: self._try_soon(intent))
-        elif at_once and stands.new:
+        elif trying and stands.new:
             synchronously(self._engine, self._try(intent), "app.anotify()")
         return Notified(stands.id, stands.new, stands.problem)
 
@@ -218,18 +222,19 @@ class Notifications:
         *,
         key: str | None = None,
         within: Any = None,
-        at_once: bool = False,
+        at_once: bool | None = None,
     ) -> Notified:
         """The asynchronous twin of notify."""
+        trying = self._at_once if at_once is None else at_once
         await arun(self._store, self._checked())
-        intent = self._intent(kind, recipient, data, key, at_once)
+        intent = self._intent(kind, recipient, data, key, trying)
         if within is not None:
             stands = await self._store.caller(within).arun(self._accepting(intent, False, True))
         else:
             stands = await apersist(self._store, lambda again: self._accepting(intent, again, False))
-        if at_once and stands.new and within is not None:
+        if trying and stands.new and within is not None:
             after_commit(within, lambda: self._try_soon(intent))
-        elif at_once and stands.new:
+        elif trying and stands.new:
             await self._try(intent)
         return Notified(stands.id, stands.new, stands.problem)
 

@@ -54,7 +54,7 @@ def test_failures_wait_as_the_schedule_says(outcome: Outcome, spent: int, wait: 
 
 
 def test_the_sixth_failure_is_a_dead_letter_with_its_reason() -> None:
-    assert after(MISSING, 6)[0] == Dead("attempts exhausted (6): 404")
+    assert after(MISSING, 6)[0] == Dead("attempts exhausted (6): 404", certain=False)
 
 
 def test_a_peer_that_cannot_be_reached_is_suspended_and_its_head_stays_as_the_probe() -> None:
@@ -153,7 +153,7 @@ def test_permanent_is_dead_at_once_and_says_nothing_about_the_destination() -> N
 def test_gone_ends_the_message_and_all_that_come_after_it() -> None:
     verdict, condition = after(Outcome(kind=Kind.GONE, reason="410"))
 
-    assert verdict == Dead("gone: 410")
+    assert verdict == Dead("gone: 410", certain=False)
     assert admit(EXACT, condition, "next", NOW) == Dead("gone: 410")
 
 
