@@ -67,6 +67,8 @@ class Measurement:
     title: str
     unit: str
     measure: Measure
+    long: bool = False
+    """Whether it takes minutes, and looks at one run from its beginning to its end: then one round is enough."""
 
     @property
     def side(self) -> str:
@@ -292,8 +294,8 @@ def measurements() -> list[Measurement]:
 
 
 def _on(store: str) -> Iterator[Measurement]:
-    def one(name: str, title: str, measure: Measure, unit: str = "tasks/s") -> Measurement:
-        return Measurement(f"{store}.{name}", title, unit, measure)
+    def one(name: str, title: str, measure: Measure, unit: str = "tasks/s", long: bool = False) -> Measurement:
+        return Measurement(f"{store}.{name}", title, unit, measure, long)
 
     yield one("enqueue", "Enqueue one by one", enqueue)
     yield one("callers-64", "Enqueue from 64 concurrent callers", callers(64))
@@ -310,10 +312,10 @@ def _on(store: str) -> Iterator[Measurement]:
     yield one("delayed", "Drain beside a crowd of delayed tasks", delayed)
     if store == "postgres":
         yield one("transactions", "16 connections enqueue in their own transactions", transactions)
-        yield one("xmin", "Drain while another transaction holds xmin", xmin)
+        yield one("xmin", "Drain while another transaction holds xmin", xmin, long=True)
         to = "Webhooks to 1,000 destinations"
         yield one("hooks", f"{to}, in any order", deliveries("unordered"), "deliveries/s")
         yield one("hooks-fifo", f"{to}, each in strict order", deliveries("fifo"), "deliveries/s")
         yield one("hooks-dead", f"{to}, a hundred of them dead", deliveries("unordered", DEAD), "deliveries/s")
         yield one("mails", "Mails through one transport, 20 at once", mail, "mails/s")
-    yield one("growth", "Drain with ever more tasks in the table", growth)
+    yield one("growth", "Drain with ever more tasks in the table", growth, long=True)

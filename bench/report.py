@@ -76,7 +76,11 @@ def page(outcome: Outcome) -> Iterator[str]:
 
 
 def _preface(outcome: Outcome) -> Iterator[str]:
-    how = "`make bench ARGS=--quick`, one short round" if outcome["quick"] else "`make bench`, medians of three rounds"
+    how = (
+        "`make bench ARGS=--quick`, one short round"
+        if outcome["quick"]
+        else "`make bench`, medians of three rounds (of one, where a run takes minutes)"
+    )
     yield f"Written by {how}; [measure](../how-to/measure.md) says how, and how to measure your own store."
     yield "Figures hold for one machine on one day: compare ratios. A ratio above 1 means that Durably is better."
     yield ""

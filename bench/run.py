@@ -25,10 +25,11 @@ def measure(stage: Stage, chosen: Sequence[Measurement], entries: Sequence[Entry
         taking = [entry for entry in entries if entry.side == measurement.side and measurement.kind in entry.takes]
         found: dict[str, dict[str, Any]] = {entry.name: {"kind": entry.kind, "runs": []} for entry in taking}
         results[measurement.name] = found
-        for number in range(sizes.rounds):
+        rounds = 1 if measurement.long else sizes.rounds
+        for number in range(rounds):
             for entry in taking:
                 if "error" not in found[entry.name]:
-                    _one(stage, measurement, entry, sizes, results, f"run {number + 1} of {sizes.rounds}")
+                    _one(stage, measurement, entry, sizes, results, f"run {number + 1} of {rounds}")
         for one in found.values():
             if "error" not in one:
                 one["median"] = median(one["runs"])
