@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.lifecycle import cancel
+from durably.core.limits import Gate
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
+from durably.stores.operations.handover import hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
 from durably.stores.operations.settle import Onward, Went, give_back_keys, in_turn, let_go
@@ -120,7 +123,8 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
         went = yield from give_back_keys(q, [change for change in landed if through_key(change.task)], held, onward)
     yield from _follow(q, landed)
     if gates is not None and landed:
-        yield from _give_back_permits(q, landed, gates)
+        followed = yield from _give_back_permits(q, landed, gates, onward, went)
+        went = followed if went is None else Went(went.tasks + followed.tasks, went.now, went.behind)
     return Committed((yield from _verdicts(q, changes, applied)), went)
 
 
@@ -237,7 +241,7 @@ def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
         yield q("notify", woken)
 
 
-def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str] | None]:
+def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[Gate] | None]:
     """Lock the gates whose permits may come back, so that no claim counts them in the same moment; None if none may.
 
     A limit that was lifted meanwhile has no gate any more, but its permits are still there.
@@ -250,11 +254,27 @@ def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str] | None
     if not limited:
         return None
     rows = yield q("wait_gates", limited)
-    return [name for (name,) in rows]
+    return [Gate(*row) for row in rows]
 
 
-def _give_back_permits(q: Queries, changes: Sequence[Change], gates: list[str]) -> Steps[None]:
-    yield q("clear_permits", [change.task.id for change in changes if change.state != State.LEASED])
+def _give_back_permits(
+    q: Queries, changes: Sequence[Change], gates: list[Gate], onward: Onward | None, went: Went | None
+) -> Steps[Went]:
+    """Hand the permits over to whoever is next in line, or let those ask again who wait for them."""
+    rows = yield q("clear_permits", [change.task.id for change in changes if change.state != State.LEASED])
+    returned = Counter([gate for (gate,) in rows])
+    followed = Went([], 0, {})
+    if onward is not None:
+        room = onward.room - (0 if went is None else len(went.tasks))
+        followed = yield from hand_over(q, changes, gates, onward, room)
+        returned.subtract([f"g:{task.gate}" for task in followed.tasks])
+    left = [gate.name for gate in gates if returned[gate.name] > 0]
+    if left:
+        yield from _wake(q, left)
+    return followed
+
+
+def _wake(q: Queries, gates: Sequence[str]) -> Steps[None]:
     groups = [name[2:] for name in gates if name.startswith("g:")]
     queues = {name[2:] for name in gates if name.startswith("q:")}
     rows = yield q("wake_gates", groups, sorted(queues))

@@ -196,6 +196,29 @@ SELECT durably.now(),
      + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
                                WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?3::int) t)
 
+-- :open_lines
+-- Those of these lines in which somebody may go on, and whether they have a gate; with the time, and how many wait beside
+-- them. None if there is anybody before whom a claim must do something else.
+SELECT w.now, w.others, l.queue, l.gate, EXISTS (SELECT 1 FROM durably.gates WHERE name = 'g:' || l.gate)
+  FROM (SELECT (SELECT durably.now()) AS now,
+               (SELECT count(*) FROM (SELECT 1 FROM durably.keys
+                                       WHERE state = 'ready' AND queue = ANY(?1::text[])
+                                         AND ready_at <= (SELECT durably.now()) LIMIT ?5::int) k)
+             + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
+                                       WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?5::int) t) AS others
+         WHERE NOT EXISTS (SELECT 1 FROM durably.turns)
+           AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
+           AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?1::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?2::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.tasks WHERE alone AND queue = ANY(?1::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.keys WHERE held AND gate = ANY(?4::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.lines
+                            WHERE (queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
+                                   OR gate = ANY(?4::text[]))
+                              AND (queue, gate) NOT IN (SELECT * FROM unnest(?3::text[], ?4::text[])))) w
+ CROSS JOIN unnest(?3::text[], ?4::text[]) AS d(queue, gate)
+  JOIN durably.lines l ON l.queue = d.queue AND l.gate = d.gate AND l.held_until <= w.now
+
 -- :lease_keys
 UPDATE durably.keys k
    SET state = 'leased', held = false, head = d.head::uuid, followers = d.followers, token = d.token,

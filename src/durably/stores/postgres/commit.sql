@@ -128,7 +128,8 @@ DELETE FROM durably.permits WHERE task = ANY(?1::text[]::uuid[]) RETURNING gate
 
 -- :wait_gates
 -- Lock the gates that these tasks have permits of.
-SELECT name FROM durably.gates
+SELECT name, concurrency, rate, burst, tokens, refilled_at
+  FROM durably.gates
  WHERE name = ANY(ARRAY(SELECT DISTINCT gate FROM durably.permits WHERE task = ANY(?1::text[]::uuid[])))
  ORDER BY name FOR UPDATE
 

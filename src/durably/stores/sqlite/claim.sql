@@ -156,6 +156,30 @@ SELECT :now,
      + (SELECT count(*) FROM (SELECT 1 FROM durably_tasks
                                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?3))
 
+-- :open_lines
+SELECT :now,
+       (SELECT count(*) FROM (SELECT 1 FROM durably_keys
+                               WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
+                                 AND ready_at <= :now LIMIT ?5))
+     + (SELECT count(*) FROM (SELECT 1 FROM durably_tasks
+                               WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?5)),
+       l.queue, l.gate, EXISTS (SELECT 1 FROM durably_gates WHERE name = 'g:' || l.gate)
+  FROM json_each(?3) d
+ CROSS JOIN durably_lines l
+ WHERE l.queue = d.value AND l.gate = json_extract(?4, '$[' || d.key || ']') AND l.held_until <= :now
+   AND NOT EXISTS (SELECT 1 FROM durably_turns)
+   AND NOT EXISTS (SELECT 1 FROM durably_cancel_requests)
+   AND NOT EXISTS (SELECT 1 FROM durably_queues WHERE name IN (SELECT value FROM json_each(?1)))
+   AND NOT EXISTS (SELECT 1 FROM durably_gates WHERE name IN (SELECT value FROM json_each(?2)))
+   AND NOT EXISTS (SELECT 1 FROM durably_tasks WHERE alone AND queue IN (SELECT value FROM json_each(?1)))
+   AND NOT EXISTS (SELECT 1 FROM durably_keys WHERE held AND gate IN (SELECT value FROM json_each(?4)))
+   AND NOT EXISTS (SELECT 1 FROM durably_lines o
+                    WHERE (o.queue IN (SELECT value FROM json_each(?1)) AND o.ready_at <= :now
+                           OR o.gate IN (SELECT value FROM json_each(?4)))
+                      AND NOT EXISTS (SELECT 1 FROM json_each(?3) m
+                                       WHERE m.value = o.queue
+                                         AND json_extract(?4, '$[' || m.key || ']') = o.gate))
+
 -- :lease_keys
 UPDATE durably_keys
    SET state = 'leased', held = 0, head = ?3, followers = ?4, token = ?5, started_at = ?6, session = ?7
