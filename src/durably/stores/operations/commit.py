@@ -12,7 +12,7 @@ from durably.core.lifecycle import cancel
 from durably.core.limits import Gate
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
-from durably.stores.operations.handover import hand_over
+from durably.stores.operations.handover import frees_a_place, hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
 from durably.stores.operations.settle import Onward, Went, give_back_keys, in_turn, let_go
@@ -64,6 +64,19 @@ def _is_simple_success(change: Change) -> bool:
 def _is_keyed_success(change: Change) -> bool:
     """Whether nothing is to be written but that the head of a key, or a follower, is done."""
     return change.task.key is not None and change.task.state == State.LEASED and _is_simple_success(change)
+
+
+def _is_limited_success(change: Change) -> bool:
+    """Whether nothing is to be written but that a task of a line is done, whose permit goes with it."""
+    return frees_a_place(change) and _is_simple_success(change)
+
+
+def _finishes_limited(q: Queries, changes: Sequence[Change]) -> bool:
+    """Whether one statement writes the ends among these, and clears their permits."""
+    if "finish_limited_tasks" not in q or "drop_revived" in q:
+        return False
+    ends = [change for change in changes if change.ends]
+    return bool(ends) and all(map(_is_limited_success, ends))
 
 
 def _are_distinct(changes: Sequence[Change]) -> bool:
@@ -123,7 +136,8 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
         went = yield from give_back_keys(q, [change for change in landed if through_key(change.task)], held, onward)
     yield from _follow(q, landed)
     if gates is not None and landed:
-        followed = yield from _give_back_permits(q, landed, gates, onward, went)
+        cleared = list(filter(_is_limited_success, landed)) if _finishes_limited(q, wanted) else []
+        followed = yield from _give_back_permits(q, landed, cleared, gates, onward, went)
         went = followed if went is None else Went(went.tasks + followed.tasks, went.now, went.behind)
     return Committed((yield from _verdicts(q, changes, applied)), went)
 
@@ -166,6 +180,16 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.started_ago or None for c in ends],
             [c.task.token for c in ends],
             [c.task.session for c in ends],
+        )
+        applied.update(task for (task,) in rows)
+    elif _finishes_limited(q, ends):
+        rows = yield q.each(
+            "finish_limited_tasks",
+            [c.task.id for c in ends],
+            [c.task.version for c in ends],
+            [c.result for c in ends],
+            [c.keep_for for c in ends],
+            [c.started_ago or None for c in ends],
         )
         applied.update(task for (task,) in rows)
     elif ends:
@@ -258,11 +282,22 @@ def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[Gate] | Non
 
 
 def _give_back_permits(
-    q: Queries, changes: Sequence[Change], gates: list[Gate], onward: Onward | None, went: Went | None
+    q: Queries,
+    changes: Sequence[Change],
+    cleared: Sequence[Change],
+    gates: list[Gate],
+    onward: Onward | None,
+    went: Went | None,
 ) -> Steps[Went]:
-    """Hand the permits over to whoever is next in line, or let those ask again who wait for them."""
-    rows = yield q("clear_permits", [change.task.id for change in changes if change.state != State.LEASED])
-    returned = Counter([gate for (gate,) in rows])
+    """Hand the permits over to whoever is next in line, or let those ask again who wait for them.
+
+    The permits of those that are `cleared` went with them.
+    """
+    returned = Counter([f"g:{change.task.gate}" for change in cleared])
+    if len(cleared) < len(changes):
+        rest = {change.task.id for change in changes if change.state != State.LEASED}
+        rows = yield q("clear_permits", sorted(rest.difference([change.task.id for change in cleared])))
+        returned.update(gate for (gate,) in rows)
     followed = Went([], 0, {})
     if onward is not None:
         room = onward.room - (0 if went is None else len(went.tasks))

@@ -57,19 +57,14 @@ def hand_over(q: Queries, changes: Sequence[Change], gates: Sequence[Gate], onwa
     )
     if not rows:
         return Went([], 0, {})
-    now, others = rows[0][:2]
-    keeper = yield from _keeper(q, gates, [gate for *_, gate, limited in rows if not limited], now, room)
-    shares = _shares([(queue, gate) for _, _, queue, gate, _ in rows], freed, keeper, min(room, most - others))
+    now, others, *_ = rows[0]
+    # A gate that was made since the tasks were claimed is not locked, and shut.
+    in_use = {f"g:{gate}": used for *_, gate, _, used in rows}
+    locked = {one.name: (one, allowance(one, in_use[one.name], now, room)) for one in gates if one.name in in_use}
+    keeper = Gatekeeper(locked, {f"g:{gate}" for *_, gate, limited, _ in rows if not limited}, now)
+    shares = _shares([(queue, gate) for _, _, queue, gate, *_ in rows], freed, keeper, min(room, most - others))
     tasks = (yield from _lease(q, shares, keeper, onward.session)) if shares else []
     return Went(tasks, now, {})
-
-
-def _keeper(q: Queries, gates: Sequence[Gate], absent: Sequence[str], now: int, room: int) -> Steps[Gatekeeper]:
-    """What the locked gates have left. One that was made since the tasks were claimed is not among them, and shut."""
-    counted = [gate.name for gate in gates if gate.concurrency is not None]
-    in_use: dict[str, int] = dict((yield q("count_permits", counted)) if counted else [])
-    locked = {gate.name: (gate, allowance(gate, in_use.get(gate.name, 0), now, room)) for gate in gates}
-    return Gatekeeper(locked, {f"g:{gate}" for gate in absent}, now)
 
 
 def _shares(lines: Sequence[Line], freed: Counter[Line], keeper: Gatekeeper, room: int) -> dict[Line, int]:
@@ -96,7 +91,7 @@ def _lease(q: Queries, shares: dict[Line, int], keeper: Gatekeeper, session: str
     )
     tasks = sorted(map(restore, rows), key=lambda task: (-task.priority, task.seq))
     for task in tasks:
-        keeper.take(f"g:{task.gate}", task.id, task.token)
+        keeper.use(f"g:{task.gate}")
     yield from settle_gates(q, keeper)
     waiting = [task.id for task in tasks if task.unique_scope == Scope.WAITING]
     if waiting:

@@ -163,7 +163,15 @@ SELECT :now,
                                  AND ready_at <= :now LIMIT ?5))
      + (SELECT count(*) FROM (SELECT 1 FROM durably_tasks
                                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?5)),
-       l.queue, l.gate, EXISTS (SELECT 1 FROM durably_gates WHERE name = 'g:' || l.gate)
+       l.queue, l.gate, EXISTS (SELECT 1 FROM durably_gates WHERE name = 'g:' || l.gate),
+       (SELECT count(*) FROM durably_permits p
+         WHERE p.gate = 'g:' || l.gate
+           AND EXISTS (SELECT 1 FROM durably_tasks t
+                        WHERE t.id = p.task
+                          AND (t.state = 'leased' AND t.token = p.token
+                               OR EXISTS (SELECT 1 FROM durably_keys k
+                                           WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased'
+                                             AND k.head = t.id AND k.token = p.token))))
   FROM json_each(?3) d
  CROSS JOIN durably_lines l
  WHERE l.queue = d.value AND l.gate = json_extract(?4, '$[' || d.key || ']') AND l.held_until <= :now
@@ -260,6 +268,8 @@ UPDATE durably_tasks AS t
  WHERE seq IN (SELECT seq FROM durably_tasks
                 WHERE state = 'blocked' AND key IS NULL AND queue = ?1 AND gate = ?2 AND created_at <= ?4 AND alone = ?5
                 ORDER BY priority DESC, seq LIMIT ?3);
+INSERT OR REPLACE INTO durably_permits (gate, task, token)
+SELECT 'g:' || t.gate, t.id, t.token {claimed} AND t.session = ?6;
 SELECT {packed} {claimed} AND t.session = ?6
 
 -- :lock_lines
