@@ -98,7 +98,10 @@ def test_a_handler_that_lends_its_slot_lets_another_begin(app: Durably) -> None:
     assert asyncio.run(story()) == ["waits", "quick", "goes on", "quick"]
 
 
-def test_those_behind_are_held_back_no_longer_once_a_peer_has_answered(app: Durably) -> None:
+def test_those_behind_are_held_back_no_longer_once_a_peer_has_answered(
+    app: Durably, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "MOMENT", 0.0)
     app.deliveries.destinations.defaults(order="unordered", timeout="1h", concurrency=TRIAL + 1)
     asked, answer = asyncio.Semaphore(0), asyncio.Event()
 
@@ -126,3 +129,38 @@ def test_those_behind_are_held_back_no_longer_once_a_peer_has_answered(app: Dura
         return found
 
     assert asyncio.run(story()) == [0, TRIAL + 3]
+
+
+def test_those_who_come_with_the_first_ones_wait_a_moment_for_their_answers(
+    app: Durably, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "MOMENT", 3600.0)
+    count = TRIAL + 4
+    app.deliveries.destinations.defaults(order="unordered", timeout="1h", concurrency=count)
+    asked, answer = asyncio.Semaphore(0), asyncio.Event()
+    under_way: list[int] = []
+
+    class Slow:
+        async def deliver(self, delivery: Delivery) -> Outcome:
+            under_way.append(delivery.attempt)
+            asked.release()
+            await answer.wait()
+            return OK
+
+    app.deliveries.channels["post"] = Slow()
+
+    async def story() -> tuple[int, int]:
+        for _ in range(count):
+            await app.deliveries.apublish("news", 1, addressed("a"), channel="post")
+        serving = asyncio.create_task(app.atick())
+        for _ in range(TRIAL):
+            await asked.acquire()
+        before = len(under_way)
+        answer.set()
+        await serving
+        found = before, len(app.tasks.list(state="done"))
+        await app.aclose()
+        return found
+
+    assert asyncio.run(story()) == (TRIAL, count)
+    assert under_way == [1] * count

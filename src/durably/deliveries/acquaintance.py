@@ -5,6 +5,8 @@ Whoever has not answered gets only a few messages at once: however many are sile
 
 from __future__ import annotations
 
+import asyncio
+
 TRIAL = 2
 """Messages under way at once to a peer that has not answered lately."""
 LATELY = 60.0
@@ -13,11 +15,12 @@ MANY = 10_000
 
 
 class _Peer:
-    __slots__ = ("answered", "under_way")
+    __slots__ = ("answered", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.under_way = 0
         self.answered = float("-inf")
+        self.waiting: list[asyncio.Future[None]] = []
 
 
 class Acquaintances:
@@ -43,3 +46,18 @@ class Acquaintances:
         peer.under_way -= 1
         if answered:
             peer.answered = now
+        waiting, peer.waiting = peer.waiting, []
+        for news in waiting:
+            news.get_loop().call_soon_threadsafe(_tell, news)
+
+    async def news(self, name: str, loop: asyncio.AbstractEventLoop, patience: float) -> bool:
+        """Wait until a message to this peer is not on its way any more; whether that was so within so many seconds."""
+        news: asyncio.Future[None] = loop.create_future()
+        self._peers[name].waiting.append(news)
+        done, _ = await asyncio.wait([news], timeout=patience)
+        return bool(done)
+
+
+def _tell(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)

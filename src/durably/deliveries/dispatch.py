@@ -36,6 +36,8 @@ SLOW = 0.5
 """Seconds after which an attempt that waits for its peer keeps no other one waiting."""
 SUSPECTS = 20
 """So many attempts at once go to peers that failed the last time: the others keep their pace, however many are dead."""
+MOMENT = 0.1
+"""Seconds for which others wait here to see whether a peer answers the first messages."""
 PROVING = 1.0
 """Seconds, about, until another try to send more to a peer that has not answered yet."""
 PATIENCE = 3.0
@@ -195,7 +197,7 @@ class Dispatcher:
         It is `bound` to its destination if that may have it already.
         """
         self._channel(destination)
-        if DRIVEN.get() is None and not self._peers.may_begin(destination.name, began):
+        if DRIVEN.get() is None and not await self._may_begin(loop, destination.name, began):
             self._unproven.add(destination.name)
             await self._hold_back(destination, PROVING, "the peer has not answered the first messages yet")
         try:
@@ -205,6 +207,15 @@ class Dispatcher:
             if other is None:
                 raise
             return other
+
+    async def _may_begin(self, loop: asyncio.AbstractEventLoop, name: str, now: float) -> bool:
+        """Whether one more may be on its way to this peer, as far as it shows in a moment."""
+        until = now + MOMENT
+        while not self._peers.may_begin(name, now):
+            if now >= until or not await self._peers.news(name, loop, until - now):
+                return False
+            now = self._engine.clock.monotonic()
+        return True
 
     async def _fallback(
         self, loop: asyncio.AbstractEventLoop, destination: Destination, task: Context, at: int

@@ -27,15 +27,16 @@ from durably.core.delivery import (
     admit,
     settle,
 )
-from durably.core.moment import SECOND, micros
+from durably.core.moment import SECOND
 from durably.core.task import full_queue
+from durably.deliveries.brakes import Brakes
 from durably.deliveries.lessons import Lesson, Lessons, learned
 from durably.deliveries.loader import Loaded, Loader
 from durably.deliveries.writer import Writer
 from durably.errors import DurablyError, GivenUp, Permanent, Snooze
 from durably.observe.events import Event
 from durably.observe.events import Kind as EventKind
-from durably.stores.operations.deliver import change_and_tell, hold_line, release_line
+from durably.stores.operations.deliver import change_and_tell
 
 log = logging.getLogger("durably.deliveries")
 
@@ -71,6 +72,7 @@ class Register:
         self._store = engine.store
         self._loaders = PerLoop(lambda loop: Loader(engine.store, loop))
         self._writers = PerLoop(lambda loop: Writer(engine.store, loop))
+        self._brakes = PerLoop(lambda loop: Brakes(engine.store, loop))
         self._lessons = PerLoop(lambda _: Lessons(self._learn))
 
     async def look_up(
@@ -160,12 +162,12 @@ class Register:
     async def hold(self, destination: Destination, seconds: float) -> None:
         """Let those that need no order wait for so long, unless there is another way for them."""
         if destination.rules.order == "unordered" and destination.rules.fallback is None:
-            await self._store.arun(hold_line(*_line(destination), micros(seconds)))
+            await self._brakes.of(asyncio.get_running_loop()).hold(_line(destination), seconds)
 
     async def release(self, destination: Destination) -> None:
         """Let those go that need no order."""
         if destination.rules.order == "unordered":
-            await self._store.arun(release_line(*_line(destination)))
+            await self._brakes.of(asyncio.get_running_loop()).release(_line(destination))
 
 
 def given_up(dead: Dead) -> Permanent:

@@ -1,13 +1,16 @@
-"""Committing results, and going on at once with the next task of a key whose head was done."""
+"""Committing results, and going on at once with the next task of a key, or of a limit group, whose last one was done."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from durably.core.change import Applied, Change, Verdict
 from durably.core.task import State
 from durably.errors import StoreUnavailable
 from durably.stores.operations.commit import commit, commit_and_go_on
+from durably.stores.operations.desk import Line
+from durably.stores.operations.handover import places
 from durably.stores.operations.keys import Key
 from durably.stores.operations.settle import Onward, Went
 from durably.stores.protocol import Store
@@ -18,9 +21,9 @@ SELDOM = 16
 
 
 class Relay:
-    """Takes the next task of a key from the commit that freed it, as long as the worker wants more.
+    """Takes the next task of a key or a line from the commit that freed it, as long as the worker wants more.
 
-    A slot whose keyed task is done stays promised to its key until the commit, unless that has not paid lately.
+    A slot whose task is done stays promised to its key or line until the commit, unless that has not paid lately.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class Relay:
         self._declined = 0
         self.went: set[Key] = set()
         """The keys that went on with the last commit."""
+        self.handed_over: set[Line] = set()
+        """The lines in which as many began with the last commit as had ended."""
 
     @property
     def pays(self) -> bool:
@@ -56,6 +61,7 @@ class Relay:
     async def commit(self, changes: Sequence[Change]) -> list[Verdict]:
         """Commit the changes; what they let this worker do next has begun when it returns."""
         self.went.clear()
+        self.handed_over.clear()
         chains = self._chains()
         ids = [change.task.id for change in changes]
         going = chains.going(ids) if chains else set()
@@ -75,20 +81,22 @@ class Relay:
         if room:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1
         if went is not None:
-            self.went.update((task.queue, task.key or "") for task in went.tasks)
+            self.went.update((task.queue, task.key) for task in went.tasks if task.key is not None)
+            begun = Counter([(task.queue, task.gate or "") for task in went.tasks if task.key is None])
+            self.handed_over.update(line for line, ended in places(changes).items() if begun[line] >= ended)
             self._start(went)
         return committed.verdicts
 
     def _room(self, changes: Sequence[Change]) -> tuple[int, int]:
-        """Slots that these changes free for the next tasks of their keys, and slots that are free for others."""
-        freed = {(one.task.queue, one.task.key) for one in changes if _frees_a_key(one)}
+        """Slots that these changes free for the next tasks of their keys and lines, and slots that are free for others."""
+        freed = len({(one.task.queue, one.task.key) for one in changes if _frees_a_key(one)}) + places(changes).total()
         spare = self._spare() if freed else None
         if spare is None:
             return 0, 0
         if not self.pays:
             self._declined += 1
             return 0, 0
-        return len(freed), spare
+        return freed, spare
 
 
 def _comes_again(verdict: Verdict) -> bool:

@@ -86,7 +86,7 @@ class Reporter:
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
         self._closing = False
         self.freeing: set[str] = set()
-        """Tasks whose success is not committed yet, and lets their keys go on."""
+        """Tasks whose success is not committed yet, and lets their keys or lines go on."""
 
     @property
     def full(self) -> bool:
@@ -99,8 +99,8 @@ class Reporter:
         self._arrived["all"].set()
         if report.task.key is not None:
             self._arrived["keyed"].set()
-            if report.kind == "completed" and self._is_last(report.task):
-                self.freeing.add(report.task.id)
+        if report.kind == "completed" and _goes_on(report.task) and self._is_last(report.task):
+            self.freeing.add(report.task.id)
 
     @property
     def unsettled(self) -> set[str]:
@@ -234,6 +234,11 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
+
+
+def _goes_on(task: Task) -> bool:
+    """Whether the commit of its success may bring the next one."""
+    return task.key is not None or (task.gate is not None and not task.limited)
 
 
 def _key(report: Report) -> Key:

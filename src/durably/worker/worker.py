@@ -17,6 +17,7 @@ from durably.errors import DurablyError
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
+from durably.stores.operations.handover import frees_a_place
 from durably.stores.operations.settle import Went
 from durably.stores.operations.sweep import cancelled
 from durably.stores.protocol import Wakeups
@@ -451,6 +452,8 @@ class Worker:
         for change in changes:
             task = change.task
             waits = task.key is not None and (task.queue, task.key) not in self._relay.went
-            if waits or task.gate is not None or task.limited or change.state == State.READY:
+            taken = frees_a_place(change) and (task.queue, task.gate) in self._relay.handed_over
+            limited = task.gate is not None and not taken
+            if waits or limited or task.limited or change.state == State.READY:
                 self._wakeups.nudge()
                 return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.lifecycle import cancel
+from durably.core.limits import Gate
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
+from durably.stores.operations.handover import frees_a_place, hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
 from durably.stores.operations.settle import Onward, Went, give_back_keys, in_turn, let_go
@@ -61,6 +64,19 @@ def _is_simple_success(change: Change) -> bool:
 def _is_keyed_success(change: Change) -> bool:
     """Whether nothing is to be written but that the head of a key, or a follower, is done."""
     return change.task.key is not None and change.task.state == State.LEASED and _is_simple_success(change)
+
+
+def _is_limited_success(change: Change) -> bool:
+    """Whether nothing is to be written but that a task of a line is done, whose permit goes with it."""
+    return frees_a_place(change) and _is_simple_success(change)
+
+
+def _finishes_limited(q: Queries, changes: Sequence[Change]) -> bool:
+    """Whether one statement writes the ends among these, and clears their permits."""
+    if "finish_limited_tasks" not in q or "drop_revived" in q:
+        return False
+    ends = [change for change in changes if change.ends]
+    return bool(ends) and all(map(_is_limited_success, ends))
 
 
 def _are_distinct(changes: Sequence[Change]) -> bool:
@@ -120,7 +136,9 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
         went = yield from give_back_keys(q, [change for change in landed if through_key(change.task)], held, onward)
     yield from _follow(q, landed)
     if gates is not None and landed:
-        yield from _give_back_permits(q, landed, gates)
+        cleared = list(filter(_is_limited_success, landed)) if _finishes_limited(q, wanted) else []
+        followed = yield from _give_back_permits(q, landed, cleared, gates, onward, went)
+        went = followed if went is None else Went(went.tasks + followed.tasks, went.now, went.behind)
     return Committed((yield from _verdicts(q, changes, applied)), went)
 
 
@@ -162,6 +180,16 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
             [c.started_ago or None for c in ends],
             [c.task.token for c in ends],
             [c.task.session for c in ends],
+        )
+        applied.update(task for (task,) in rows)
+    elif _finishes_limited(q, ends):
+        rows = yield q.each(
+            "finish_limited_tasks",
+            [c.task.id for c in ends],
+            [c.task.version for c in ends],
+            [c.result for c in ends],
+            [c.keep_for for c in ends],
+            [c.started_ago or None for c in ends],
         )
         applied.update(task for (task,) in rows)
     elif ends:
@@ -238,7 +266,7 @@ def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
         yield q("notify", woken)
 
 
-def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str] | None]:
+def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[Gate] | None]:
     """Lock the gates whose permits may come back, so that no claim counts them in the same moment; None if none may.
 
     A limit that was lifted meanwhile has no gate any more, but its permits are still there.
@@ -251,11 +279,38 @@ def _lock_gates(q: Queries, changes: Sequence[Change]) -> Steps[list[str] | None
     if not limited:
         return None
     rows = yield q("wait_gates", limited)
-    return [name for (name,) in rows]
+    return [Gate(*row) for row in rows]
 
 
-def _give_back_permits(q: Queries, changes: Sequence[Change], gates: list[str]) -> Steps[None]:
-    yield q("clear_permits", [change.task.id for change in changes if change.state != State.LEASED])
+def _give_back_permits(
+    q: Queries,
+    changes: Sequence[Change],
+    cleared: Sequence[Change],
+    gates: list[Gate],
+    onward: Onward | None,
+    went: Went | None,
+) -> Steps[Went]:
+    """Hand the permits over to whoever is next in line, or let those ask again who wait for them.
+
+    The permits of those that are `cleared` went with them.
+    """
+    returned = Counter([f"g:{change.task.gate}" for change in cleared])
+    if len(cleared) < len(changes):
+        rest = {change.task.id for change in changes if change.state != State.LEASED}
+        rows = yield q("clear_permits", sorted(rest.difference([change.task.id for change in cleared])))
+        returned.update(gate for (gate,) in rows)
+    followed = Went([], 0, {})
+    if onward is not None:
+        room = onward.room - (0 if went is None else len(went.tasks))
+        followed = yield from hand_over(q, changes, gates, onward, room)
+        returned.subtract([f"g:{task.gate}" for task in followed.tasks])
+    left = [gate.name for gate in gates if returned[gate.name] > 0]
+    if left:
+        yield from _wake(q, left)
+    return followed
+
+
+def _wake(q: Queries, gates: Sequence[str]) -> Steps[None]:
     groups = [name[2:] for name in gates if name.startswith("g:")]
     queues = {name[2:] for name in gates if name.startswith("q:")}
     rows = yield q("wake_gates", groups, sorted(queues))

@@ -55,8 +55,10 @@ class Desk(msgspec.Struct, frozen=True, gc=False):
         return [(lane, priority) for priority in PRIORITIES for lane in lanes]
 
     def admitted(self, task: Task) -> Task:
-        """The task, with the permits that it needs taken."""
-        if task.gate is not None:
+        """The task, with the permits that it needs taken; that of a line is noted with its lease."""
+        if task.gate is not None and task.key is None:
+            self.keeper.use(f"g:{task.gate}")
+        elif task.gate is not None:
             self.keeper.take(f"g:{task.gate}", task.id, task.token)
         if self.lanes[task.queue].limited:
             self.keeper.take(f"q:{task.queue}", task.id, task.token)

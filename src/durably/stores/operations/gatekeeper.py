@@ -36,9 +36,13 @@ class Gatekeeper:
         return min(waits, default=None)
 
     def take(self, name: str, task: str, token: int) -> None:
-        """Use one permit."""
-        self._used[name] = self._used.get(name, 0) + 1
+        """Use one permit, which is to be noted."""
+        self.use(name)
         self.permits.append((name, task, token))
+
+    def use(self, name: str) -> None:
+        """Use one permit that is noted already."""
+        self._used[name] = self._used.get(name, 0) + 1
 
     def buckets(self) -> list[tuple[str, float, int]]:
         """The gates whose tokens changed, what is in them now, and as of when; their clock never goes back."""

@@ -196,6 +196,35 @@ SELECT durably.now(),
      + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
                                WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?3::int) t)
 
+-- :open_lines
+-- Those of these lines in which somebody may go on, whether they have a gate, and how many permits of it are in use; with
+-- the time, and how many wait beside them. None if there is anybody before whom a claim must do something else.
+SELECT w.now, w.others, l.queue, l.gate, EXISTS (SELECT 1 FROM durably.gates WHERE name = 'g:' || l.gate),
+       (SELECT count(*) FROM durably.permits p
+         WHERE p.gate = 'g:' || l.gate
+           AND (SELECT t.state = 'leased' AND t.token = p.token
+                       OR coalesce((SELECT k.state = 'leased' AND k.head = t.id AND k.token = p.token
+                                      FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key), false)
+                  FROM durably.tasks t WHERE t.id = p.task))
+  FROM (SELECT (SELECT durably.now()) AS now,
+               (SELECT count(*) FROM (SELECT 1 FROM durably.keys
+                                       WHERE state = 'ready' AND queue = ANY(?1::text[])
+                                         AND ready_at <= (SELECT durably.now()) LIMIT ?5::int) k)
+             + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
+                                       WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?5::int) t) AS others
+         WHERE NOT EXISTS (SELECT 1 FROM durably.turns)
+           AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
+           AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?1::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?2::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.tasks WHERE alone AND queue = ANY(?1::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.keys WHERE held AND gate = ANY(?4::text[]))
+           AND NOT EXISTS (SELECT 1 FROM durably.lines
+                            WHERE (queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
+                                   OR gate = ANY(?4::text[]))
+                              AND (queue, gate) NOT IN (SELECT * FROM unnest(?3::text[], ?4::text[])))) w
+ CROSS JOIN unnest(?3::text[], ?4::text[]) AS d(queue, gate)
+  JOIN durably.lines l ON l.queue = d.queue AND l.gate = d.gate AND l.held_until <= w.now
+
 -- :lease_keys
 UPDATE durably.keys k
    SET state = 'leased', held = false, head = d.head::uuid, followers = d.followers, token = d.token,
@@ -303,7 +332,7 @@ SELECT p.gate, count(*)
  GROUP BY p.gate
 
 -- :claim_lines
--- Lease the next tasks of limit groups, so many of each as its gate allows.
+-- Lease the next tasks of limit groups, so many of each as its gate allows, and note their permits.
 WITH picked AS MATERIALIZED (
     SELECT t.row
       FROM unnest(?1::text[], ?2::text[], ?3::int[], ?4::bigint[]) AS r(queue, gate, room, cutoff)
@@ -314,12 +343,18 @@ WITH picked AS MATERIALIZED (
              ORDER BY priority DESC, seq LIMIT r.room FOR UPDATE SKIP LOCKED) t
 ), fence AS MATERIALIZED (
     SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+), leased AS (
+    UPDATE durably.tasks
+       SET state = 'leased', session = (?6::text[])[1], token = (SELECT token FROM fence), attempt = attempt + 1,
+           spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
+     WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
+    RETURNING *
+), permitted AS (
+    INSERT INTO durably.permits (gate, task, token)
+    SELECT 'g:' || gate, id, token FROM leased
+        ON CONFLICT (gate, task) DO UPDATE SET token = EXCLUDED.token
 )
-UPDATE durably.tasks t
-   SET state = 'leased', session = (?6::text[])[1], token = (SELECT token FROM fence), attempt = attempt + 1,
-       spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
- WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
-RETURNING {task}
+SELECT {task} FROM leased t
 
 -- :lock_lines
 -- Those that nobody else is about to change: whoever is looks at them too.

@@ -44,6 +44,29 @@ SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, s
   FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
 RETURNING id::text
 
+-- :finish_limited_tasks
+-- The same for tasks of limit groups without a key; their permits go with them.
+WITH gone AS (
+    DELETE FROM durably.tasks t
+     USING unnest(?1::text[]::uuid[], ?2::bigint[], ?3::bytea[], ?4::bigint[], ?5::bigint[])
+        AS d(id, version, result, keep_for, started_ago)
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id AND version = d.version OFFSET 0) f
+     WHERE t.ctid = f.row AND t.version = d.version
+    RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, t.token, t.partition,
+              t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.gate, t.session, t.payload,
+              t.options, t.tags, t.cancel, t.details, d.result, d.keep_for, d.started_ago
+), cleared AS (
+    DELETE FROM durably.permits WHERE task = ANY(ARRAY(SELECT id FROM gone))
+)
+INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, gate,
+                             session, payload, options, tags, cancel, details, result)
+SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
+       now + keep_for, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, gate, session,
+       payload, options, tags, cancel, details, result
+  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+RETURNING id::text
+
 -- :end_tasks
 -- Move the row to history in one statement.
 WITH gone AS (
@@ -128,7 +151,8 @@ DELETE FROM durably.permits WHERE task = ANY(?1::text[]::uuid[]) RETURNING gate
 
 -- :wait_gates
 -- Lock the gates that these tasks have permits of.
-SELECT name FROM durably.gates
+SELECT name, concurrency, rate, burst, tokens, refilled_at
+  FROM durably.gates
  WHERE name = ANY(ARRAY(SELECT DISTINCT gate FROM durably.permits WHERE task = ANY(?1::text[]::uuid[])))
  ORDER BY name FOR UPDATE
 

@@ -156,6 +156,38 @@ SELECT :now,
      + (SELECT count(*) FROM (SELECT 1 FROM durably_tasks
                                WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?3))
 
+-- :open_lines
+SELECT :now,
+       (SELECT count(*) FROM (SELECT 1 FROM durably_keys
+                               WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1))
+                                 AND ready_at <= :now LIMIT ?5))
+     + (SELECT count(*) FROM (SELECT 1 FROM durably_tasks
+                               WHERE state = 'ready' AND queue IN (SELECT value FROM json_each(?1)) LIMIT ?5)),
+       l.queue, l.gate, EXISTS (SELECT 1 FROM durably_gates WHERE name = 'g:' || l.gate),
+       (SELECT count(*) FROM durably_permits p
+         WHERE p.gate = 'g:' || l.gate
+           AND EXISTS (SELECT 1 FROM durably_tasks t
+                        WHERE t.id = p.task
+                          AND (t.state = 'leased' AND t.token = p.token
+                               OR EXISTS (SELECT 1 FROM durably_keys k
+                                           WHERE k.queue = t.queue AND k.key = t.key AND k.state = 'leased'
+                                             AND k.head = t.id AND k.token = p.token))))
+  FROM json_each(?3) d
+ CROSS JOIN durably_lines l
+ WHERE l.queue = d.value AND l.gate = json_extract(?4, '$[' || d.key || ']') AND l.held_until <= :now
+   AND NOT EXISTS (SELECT 1 FROM durably_turns)
+   AND NOT EXISTS (SELECT 1 FROM durably_cancel_requests)
+   AND NOT EXISTS (SELECT 1 FROM durably_queues WHERE name IN (SELECT value FROM json_each(?1)))
+   AND NOT EXISTS (SELECT 1 FROM durably_gates WHERE name IN (SELECT value FROM json_each(?2)))
+   AND NOT EXISTS (SELECT 1 FROM durably_tasks WHERE alone AND queue IN (SELECT value FROM json_each(?1)))
+   AND NOT EXISTS (SELECT 1 FROM durably_keys WHERE held AND gate IN (SELECT value FROM json_each(?4)))
+   AND NOT EXISTS (SELECT 1 FROM durably_lines o
+                    WHERE (o.queue IN (SELECT value FROM json_each(?1)) AND o.ready_at <= :now
+                           OR o.gate IN (SELECT value FROM json_each(?4)))
+                      AND NOT EXISTS (SELECT 1 FROM json_each(?3) m
+                                       WHERE m.value = o.queue
+                                         AND json_extract(?4, '$[' || m.key || ']') = o.gate))
+
 -- :lease_keys
 UPDATE durably_keys
    SET state = 'leased', held = 0, head = ?3, followers = ?4, token = ?5, started_at = ?6, session = ?7
@@ -236,6 +268,8 @@ UPDATE durably_tasks AS t
  WHERE seq IN (SELECT seq FROM durably_tasks
                 WHERE state = 'blocked' AND key IS NULL AND queue = ?1 AND gate = ?2 AND created_at <= ?4 AND alone = ?5
                 ORDER BY priority DESC, seq LIMIT ?3);
+INSERT OR REPLACE INTO durably_permits (gate, task, token)
+SELECT 'g:' || t.gate, t.id, t.token {claimed} AND t.session = ?6;
 SELECT {packed} {claimed} AND t.session = ?6
 
 -- :lock_lines

@@ -62,7 +62,7 @@ UPDATE durably_unique_keys SET state = ?2, result = ?3 WHERE task = ?1
 DELETE FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1)) RETURNING gate
 
 -- :wait_gates
-SELECT name FROM durably_gates
+SELECT name, concurrency, rate, burst, tokens, refilled_at FROM durably_gates
  WHERE name IN (SELECT gate FROM durably_permits WHERE task IN (SELECT value FROM json_each(?1)))
  ORDER BY name
 

@@ -20,6 +20,7 @@ from durably.testing.conformance.dead_letters import DeadLetters
 from durably.testing.conformance.delivering import Delivering
 from durably.testing.conformance.fencing import Fencing
 from durably.testing.conformance.going_on import GoingOn
+from durably.testing.conformance.handing_over import HandingOver
 from durably.testing.conformance.handlers import Handlers
 from durably.testing.conformance.handles import Handles
 from durably.testing.conformance.limiting import Limiting
@@ -43,6 +44,7 @@ class Suite(
     Delivering,
     Fencing,
     GoingOn,
+    HandingOver,
     Handlers,
     Handles,
     Limiting,
