@@ -72,7 +72,7 @@ def unpack_options(packed: bytes | None) -> Options:
     return NO_OPTIONS if packed is None else _decode(packed)
 
 
-class Task(msgspec.Struct, frozen=True, gc=False):
+class Task(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One row, live or ended. Times are microseconds since 1970 on the store's clock.
 
     Four numbers count different things: `version` is the compare-and-set, `attempt` the lifetime number that people
@@ -108,11 +108,22 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     unique_key: str | None
     progress: str | None
     details: bytes | None
+    place: str | None = None
+    """Where the store put the row at its claim, if that helps to find it again; it may have moved since."""
     finished_at: int | None = None
     reason: str | None = None
     result: bytes | None = None
     limited: bool = False
     """Whether this lease took a permit of its queue's limit; only the claim knows."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all is the same but the place."""
+        if not isinstance(other, Task):
+            return NotImplemented
+        mine, others = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
+        return mine[:_PLACE] == others[:_PLACE] and mine[_PLACE + 1 :] == others[_PLACE + 1 :]
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def ended(self) -> bool:
@@ -123,6 +134,9 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     def namespace(self) -> str:
         """The namespace that its queue belongs to."""
         return split_queue(self.queue)[0]
+
+
+_PLACE = Task.__struct_fields__.index("place")
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from durably.core.task import Task
 
-LIVE = Task.__struct_fields__[: Task.__struct_fields__.index("finished_at")]
+LIVE = Task.__struct_fields__[: Task.__struct_fields__.index("place")]
 """The fields of a task that has not ended."""
 _COUNTED = ("attempt", "spent")
 _FROM_KEY = ("token", "session", "started_at")
@@ -43,12 +43,12 @@ def live_columns(cast: str, number: str) -> str:
 def ended_columns(cast: str, false: str) -> str:
     """A row of history `h`."""
     spelled = []
-    for name in (*LIVE, "finished_at", "reason", "result"):
+    for name in (*LIVE, "place", "finished_at", "reason", "result"):
         if name == "id":
             spelled.append(f"h.id{cast}")
         elif name == "alone":
             spelled.append(false)
-        elif name == "progress":
+        elif name in ("progress", "place"):
             spelled.append("NULL")
         else:
             spelled.append(f"h.{name}")

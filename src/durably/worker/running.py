@@ -7,14 +7,15 @@ import logging
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from durably.client.engine import Engine
 from durably.core import lifecycle
-from durably.core.task import Failure, Task
+from durably.core.task import NO_OPTIONS, Failure, Task
 from durably.observe.events import Event
 from durably.stores.operations.keys import Behind
 from durably.worker.chains import Chains
@@ -25,6 +26,8 @@ from durably.worker.report import Report, Reporter
 
 log = logging.getLogger("durably.running")
 
+EAGERLY: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+"""Each attempt is a task of the event loop with contextvars of its own; it begins at once, where Python can."""
 AT_ONCE = 32
 """So many attempts begin in a row before the loop turns: what ends in its first step is gone before the next begin."""
 LENT = 1000
@@ -51,6 +54,7 @@ class Running:
         may_follow: Callable[[], bool],
     ) -> None:
         self._engine = engine
+        self._events = engine.events
         self._definitions = definitions
         self._reporter = reporter
         self._noted = noted
@@ -59,6 +63,8 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(engine, concurrency, chance)
         self._deadlines: Deadlines[Attempt] = Deadlines(self._loop, self._expire)
+        self._introduce = self._context_of
+        self._begin: Callable[..., asyncio.Task[None]] = partial(asyncio.Task, loop=self._loop, **EAGERLY)
         self._claimed: deque[tuple[Task, int]] = deque()
         self.chains = Chains()
         self._beginning = False
@@ -81,22 +87,35 @@ class Running:
         return begun | {task.id for task, _ in self._claimed} | {*self.chains.waiting()}
 
     def start(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
-        """Begin an attempt of each of them: the first ones now, the others a few at a time."""
+        """Begin an attempt of each of them: a few now, or many a few at a time, after the next claim was sent."""
         if behind:
             self.chains.begin(tasks, behind, now, self._loop.time())
         self._claimed.extend([(task, now) for task in tasks])
-        if not self._beginning:
+        if self._beginning:
+            return
+        if len(self._claimed) <= AT_ONCE:
             self._begin_some()
+        else:
+            self._begin_soon()
 
     def _begin_some(self) -> None:
         self._beginning = False
         if not self._may_start():
             self._give_back_claimed()
         for _ in range(min(AT_ONCE, len(self._claimed))):
-            self._try(*self._claimed.popleft())
+            task, now = self._claimed.popleft()
+            # A row that nobody foresaw harms only itself.
+            try:
+                self._start(task, now)
+            except Exception as error:
+                log.exception("task %s could not be started", task.id)
+                self._spoil(task, Failure.of(error))
         if self._claimed:
-            self._beginning = True
-            self._loop.call_soon(self._begin_some)
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        self._beginning = True
+        self._loop.call_soon(self._begin_some)
 
     def _give_back_claimed(self) -> None:
         while self._claimed:
@@ -131,18 +150,10 @@ class Running:
         if following is not None:
             self._claimed.appendleft((following, chain.now(self._loop.time())))
             if not self._beginning:
-                self._beginning = True
-                self._loop.call_soon(self._begin_some)
-
-    def _try(self, task: Task, now: int) -> None:
-        """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
-        try:
-            self._start(task, now)
-        except Exception as error:
-            log.exception("task %s could not be started", task.id)
-            self._spoil(task, Failure.of(error))
+                self._begin_soon()
 
     def _start(self, task: Task, now: int) -> None:
+        """Begin an attempt, or report at once why it cannot begin."""
         definition = self._definitions.get(task.name)
         if definition is None:
             self._put_back(task)
@@ -150,10 +161,10 @@ class Running:
         if task.cancel is not None:
             self._refuse(Report(task, lifecycle.stop, "cancelled"))
             return
-        if overdue(task, now):
+        if task.expires_at is not None and overdue(task, now):
             self._refuse(Report(task, lifecycle.expire, "expired"))
             return
-        options = readable_options(task)
+        options = NO_OPTIONS if task.options is None else readable_options(task)
         if isinstance(options, Failure):
             self._spoil(task, options)
             return
@@ -161,15 +172,18 @@ class Running:
         if isinstance(arguments, Failure):
             self._spoil(task, arguments)
             return
-        context = Context(self._engine, task, self._noted, self._lend)
-        attempt = Attempt(task, definition, options, context, self._loop.time())
+        started = self._loop.time()
+        attempt = Attempt(task, definition, options, started, self._introduce)
         if attempt.timeout is not None:
             attempt.armed = attempt.timeout
-            context.deadline = self._deadlines.arm(attempt.timeout, attempt)
+            attempt.deadline = self._deadlines.arm(attempt.timeout, attempt, started)
         self._attempts[attempt] = None
-        if self._engine.events.observed:
-            self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
-        attempt.done = _begin(self._loop, self._work(attempt, arguments), task.id)
+        if self._events.observed:
+            self._events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
+        attempt.done = self._begin(self._work(attempt, arguments), name=task.id)
+
+    def _context_of(self, attempt: Attempt) -> Context:
+        return Context(self._engine, attempt.task, self._noted, self._lend, attempt.deadline)
 
     def _lend(self, context: Context) -> None:
         if not context.lent and self.lent < LENT:
@@ -240,7 +254,8 @@ class Running:
         finally:
             attempt.finished = True
             del self._attempts[attempt]
-            self.lent -= attempt.context.lent
+            if attempt.known is not None:
+                self.lent -= attempt.known.lent
             if self.chains:
                 self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:
@@ -251,8 +266,9 @@ class Running:
             self.freed.set()
 
     def _report(self, attempt: Attempt, report: Report) -> None:
-        left = None if report.kind == "completed" else attempt.context.left
-        self._reporter.add(report if left is None else msgspec.structs.replace(report, details=left))
+        if report.kind != "completed" and attempt.known is not None and (left := attempt.known.left) is not None:
+            report = msgspec.structs.replace(report, details=left)
+        self._reporter.add(report)
 
     def _raised(self, attempt: Attempt, error: BaseException) -> Report | None:
         ran = self._loop.time() - attempt.started
@@ -315,7 +331,7 @@ class Running:
         self._report(what, self._executor.timed_out(what, ran))
         log.warning("task %s (%s) was timed out, but its code goes on and keeps its slot", what.task.id, what.task.name)
         facts = (what.task.id, what.task.name, what.task.queue, what.task.attempt, what.task.session, ran)
-        self._engine.events.emit(Event("stuck", *facts))
+        self._events.emit(Event("stuck", *facts))
         self.freed.set()
 
     def _spoil(self, task: Task, failure: Failure) -> None:
@@ -329,10 +345,3 @@ class Running:
             log.warning("no task named %r is declared here; it is put back for a worker that knows it", task.name)
         wait = back_off(min(strikes, 10))
         self._refuse(Report(task, lambda one: lifecycle.put_back(one, wait), "unknown"))
-
-
-def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start a coroutine as a task with contextvars of its own; at once, where Python can."""
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
-    return asyncio.Task(work, loop=loop, name=name)

@@ -452,8 +452,9 @@ class Worker:
         for change in changes:
             task = change.task
             waits = task.key is not None and (task.queue, task.key) not in self._relay.went
-            taken = frees_a_place(change) and (task.queue, task.gate) in self._relay.handed_over
-            limited = task.gate is not None and not taken
-            if waits or limited or task.limited or change.state == State.READY:
+            limited = task.gate is not None and not (
+                frees_a_place(change) and (task.queue, task.gate) in self._relay.handed_over
+            )
+            if waits or limited or task.limited or change.state is State.READY:
                 self._wakeups.nudge()
                 return

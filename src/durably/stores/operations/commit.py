@@ -40,15 +40,26 @@ def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward) -> 
 
 def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
     """Apply each change whose task is still as it was decided on; answer Stale, with the current task, for the rest."""
-    if all(map(_is_plain_success, changes)) and _are_distinct(changes):
+    if _are_plain_successes(changes) and _are_distinct(changes):
         return Operation("commit", lambda q: _finish(q, changes), single=True)
     return Operation("commit", lambda q: apply(q, changes))
 
 
-def _is_plain_success(change: Change) -> bool:
-    """Whether the task is done and nothing hangs on it: no key, no limit, no unique key, no successor."""
-    task = change.task
-    return task.key is None and task.gate is None and not task.limited and _is_simple_success(change)
+def _are_plain_successes(changes: Sequence[Change]) -> bool:
+    """Whether all of these tasks are done and nothing hangs on any: no key, no limit, no unique key, no successor."""
+    done = State.DONE
+    return all(
+        [
+            change.state is done
+            and (task := change.task).key is None
+            and task.gate is None
+            and task.unique_scope is None
+            and not task.limited
+            and not change.spawned
+            and change.attempt is None
+            for change in changes
+        ]
+    )
 
 
 def _is_simple_success(change: Change) -> bool:
@@ -95,15 +106,38 @@ def _finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
         if finished is None:
             return [Applied(change) for change in changes]
         return (yield from _verdicts(q, changes, set(msgspec.json.decode(finished))))
+    finished = (yield from _finish_placed(q, changes)) if "finish_placed_tasks" in q else set()
+    if finished is None:
+        return [Applied(change) for change in changes]
+    left = [change for change in changes if change.task.id not in finished] if finished else changes
     rows = yield q.each(
         "finish_tasks",
+        [c.task.id for c in left],
+        [c.task.version for c in left],
+        [c.result for c in left],
+        [c.keep_for for c in left],
+        [c.started_ago or None for c in left],
+    )
+    return (yield from _verdicts(q, changes, finished | {task for (task,) in rows}))
+
+
+def _finish_placed(q: Queries, changes: Sequence[Change]) -> Steps[set[str] | None]:
+    """Finish those that are where their claim put them: None if that was all, else which ones."""
+    places = [change.task.place for change in changes]
+    if None in places or len({change.keep_for for change in changes}) != 1:
+        return set()
+    rows = yield q(
+        "finish_placed_tasks",
+        places,
         [c.task.id for c in changes],
         [c.task.version for c in changes],
         [c.result for c in changes],
-        [c.keep_for for c in changes],
         [c.started_ago or None for c in changes],
+        changes[0].keep_for,
+        len(changes),
     )
-    return (yield from _verdicts(q, changes, {task for (task,) in rows}))
+    finished = {task for (task,) in rows}
+    return None if None in finished else finished
 
 
 def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:

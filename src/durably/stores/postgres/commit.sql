@@ -23,6 +23,31 @@ SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, s
   FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
 RETURNING id::text
 
+-- :finish_placed_tasks
+-- The same for those that are still where their claim put them, if all are kept equally long. The answer is one row
+-- without an id if that was true of all of them, else the ids of those of which it was. The limit changes nothing, but
+-- the planner takes it for one row, and so goes to their places rather than through an empty table.
+WITH gone AS (
+    DELETE FROM durably.tasks t
+     USING (SELECT * FROM unnest(?1::tid[], ?2::uuid[], ?3::bigint[], ?4::bytea[], ?5::bigint[])
+                       AS u(place, id, version, result, started_ago) LIMIT ?7::int) d
+     WHERE t.ctid = d.place AND t.id = d.id AND t.version = d.version
+    RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, t.token, t.partition,
+              t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.session, t.payload, t.options,
+              t.tags, t.cancel, t.details, d.result, d.started_ago
+), kept AS (
+    INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                                 token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
+                                 payload, options, tags, cancel, details, result)
+    SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
+           now + ?6::bigint, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, session,
+           payload, options, tags, cancel, details, result
+      FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+)
+SELECT NULL WHERE (SELECT count(*) FROM gone) = ?7::int
+ UNION ALL
+SELECT id::text FROM gone WHERE (SELECT count(*) FROM gone) < ?7::int
+
 -- :finish_keyed_tasks
 -- The same for the heads of keys, and their followers, whose leases are in their key rows.
 WITH gone AS (
