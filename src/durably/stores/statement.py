@@ -126,19 +126,22 @@ _json = msgspec.json.Encoder().encode
 
 def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ...]]]:
     """The calls that a statement means on a database without arrays: lists become JSON, rows become calls."""
-    rows = list(zip(*statement.args, strict=True)) if statement.each else [statement.args]
+    query, given, each = statement
     calls = []
-    for row in rows:
-        args = [*(_plain(value) for value in row), now]
-        for part in statement.query.parts:
-            calls.append((part.text, tuple([args[index] for index in part.takes])))
+    for row in zip(*given, strict=True) if each else (given,):
+        args = [_plain(value) if type(value) in _NOT_PLAIN else value for value in row]
+        args.append(now)
+        for text, takes in query.parts:
+            calls.append((text, tuple([args[index] for index in takes])))
     return calls
+
+
+_NOT_PLAIN = frozenset({list, bool})
 
 
 def _plain(value: Any) -> Any:
     """A value that no adapter of the application's gets to see."""
-    kind = type(value)
-    return _json(value).decode() if kind is list else int(value) if kind is bool else value
+    return int(value) if value is True or value is False else _json(value).decode()
 
 
 def array_call(statement: Statement) -> tuple[str, tuple[Any, ...]]:
