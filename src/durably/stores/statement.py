@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Generator, Sequence
 from importlib import resources
+from operator import itemgetter
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -129,11 +130,16 @@ def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ..
     query, given, each = statement
     calls = []
     for row in zip(*given, strict=True) if each else (given,):
-        args = [_plain(value) if type(value) in _NOT_PLAIN else value for value in row]
-        args.append(now)
+        args = (*row, now) if _NOT_PLAIN.isdisjoint(map(type, row)) else (*map(_plain, row), now)
         for text, takes in query.parts:
-            calls.append((text, tuple([args[index] for index in takes])))
+            calls.append((text, _picker(takes)(args)))
     return calls
+
+
+@functools.cache
+def _picker(takes: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes these of a list."""
+    return itemgetter(*takes) if len(takes) > 1 else lambda args: tuple([args[index] for index in takes])
 
 
 _NOT_PLAIN = frozenset({list, bool})
@@ -141,7 +147,8 @@ _NOT_PLAIN = frozenset({list, bool})
 
 def _plain(value: Any) -> Any:
     """A value that no adapter of the application's gets to see."""
-    return int(value) if value is True or value is False else _json(value).decode()
+    kind = type(value)
+    return _json(value).decode() if kind is list else int(value) if kind is bool else value
 
 
 def array_call(statement: Statement) -> tuple[str, tuple[Any, ...]]:
