@@ -15,10 +15,13 @@ from unittest.mock import ANY
 import pytest
 
 from durably import Durably, SchemaOutdated, StoreRejected, StoreUnavailable
+from durably.core.change import Applied, Change, Stale
 from durably.core.ids import Ids, partition_of
-from durably.core.task import Draft
+from durably.core.lifecycle import complete
+from durably.core.task import Draft, Task
 from durably.stores.operations.accept import TOGETHER, accept
 from durably.stores.operations.claim import Claim, claim
+from durably.stores.operations.commit import commit
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import clock
 from durably.stores.operations.sweep import describe_session, held, open_session
@@ -194,6 +197,29 @@ def test_what_was_packed_is_what_comes_row_by_row(store: SqliteStore) -> None:
     claimed = store.run(claim("one", ["default"], 10)).tasks
     assert [task.payload for task in claimed] == [b"{}", b"\x00\xff"]
     assert store.run(held("one")) == sorted(claimed, key=attrgetter("seq"))
+
+
+def test_successes_of_several_claims_end_their_own_tasks_though_a_number_has_come_again(store: SqliteStore) -> None:
+    ids = Ids(store.clock)
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+
+    def claimed(count: int) -> list[Task]:
+        store.run(accept([Draft(ids.task(None), "noop", "default", b"{}") for _ in range(count)]))
+        return store.run(claim("one", ["default"], count)).tasks
+
+    def done(tasks: list[Task]) -> list[Change]:
+        return [complete(task, None, retention=60.0) for task in tasks]
+
+    early = done(claimed(2))
+    assert store.run(commit(early)) == [Applied(change) for change in early]
+    again, late = claimed(2), claimed(3)
+    assert [task.seq for task in again] == [change.task.seq for change in early]
+
+    verdicts = store.run(commit([*early, *done(late)]))
+    assert [type(verdict) for verdict in verdicts] == [Stale, Stale, Applied, Applied, Applied]
+    assert store.run(held("one")) == again
+    assert all(isinstance(verdict, Applied) for verdict in store.run(commit(done(again))))
+    assert store.run(held("one")) == []
 
 
 @pytest.mark.parametrize("together", [TOGETHER, 3], ids=["at once", "too large for that"])

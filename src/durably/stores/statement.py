@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Generator, Sequence
 from importlib import resources
+from operator import itemgetter
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -126,13 +127,22 @@ _json = msgspec.json.Encoder().encode
 
 def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ...]]]:
     """The calls that a statement means on a database without arrays: lists become JSON, rows become calls."""
-    rows = list(zip(*statement.args, strict=True)) if statement.each else [statement.args]
+    query, given, each = statement
     calls = []
-    for row in rows:
-        args = [*(_plain(value) for value in row), now]
-        for part in statement.query.parts:
-            calls.append((part.text, tuple([args[index] for index in part.takes])))
+    for row in zip(*given, strict=True) if each else (given,):
+        args = (*row, now) if _NOT_PLAIN.isdisjoint(map(type, row)) else (*map(_plain, row), now)
+        for text, takes in query.parts:
+            calls.append((text, _picker(takes)(args)))
     return calls
+
+
+@functools.cache
+def _picker(takes: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What takes these of a list."""
+    return itemgetter(*takes) if len(takes) > 1 else lambda args: tuple([args[index] for index in takes])
+
+
+_NOT_PLAIN = frozenset({list, bool})
 
 
 def _plain(value: Any) -> Any:

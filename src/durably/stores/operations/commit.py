@@ -18,6 +18,9 @@ from durably.stores.operations.read import fetch
 from durably.stores.operations.settle import Onward, Went, give_back_keys, in_turn, let_go
 from durably.stores.statement import Operation, Queries, Steps, operation
 
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[str]).decode
+
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
     """What became of each change, and the next tasks of the keys whose heads were done."""
@@ -99,13 +102,7 @@ def _finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
     if "drop_revived" in q:
         return (yield from apply(q, changes))
     if "finish_silent_tasks" in q and all(change.result is None for change in changes):
-        started: dict[tuple[int, int, int | None], dict[int, int | None]] = {}
-        for c in changes:
-            started.setdefault((c.task.token, c.task.version, c.keep_for), {})[c.task.seq] = c.started_ago or None
-        [(finished,)] = yield q("finish_silent_tasks", [[*alike, one] for alike, one in started.items()], len(changes))
-        if finished is None:
-            return [Applied(change) for change in changes]
-        return (yield from _verdicts(q, changes, set(msgspec.json.decode(finished))))
+        return (yield from _finish_silently(q, changes))
     finished = (yield from _finish_placed(q, changes)) if "finish_placed_tasks" in q else set()
     if finished is None:
         return [Applied(change) for change in changes]
@@ -138,6 +135,23 @@ def _finish_placed(q: Queries, changes: Sequence[Change]) -> Steps[set[str] | No
     )
     finished = {task for (task,) in rows}
     return None if None in finished else finished
+
+
+def _finish_silently(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
+    """The same if there is no result to keep, claim by claim."""
+    claims: dict[tuple[int, int, int | None], list[Change]] = {}
+    for change in changes:
+        claims.setdefault((change.task.token, change.task.version, change.keep_for), []).append(change)
+    rows = yield q.each(
+        "finish_silent_tasks",
+        *zip(*claims, strict=True),
+        [_encode({c.task.seq: c.started_ago or None for c in alike}).decode() for alike in claims.values()],
+        [len(alike) for alike in claims.values()],
+    )
+    finished: set[str] = set()
+    for alike, (told,) in zip(claims.values(), rows, strict=True):
+        finished.update([c.task.id for c in alike] if told is None else _decode(told))
+    return (yield from _verdicts(q, changes, finished))
 
 
 def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:

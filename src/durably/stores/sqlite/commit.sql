@@ -12,18 +12,22 @@ RETURNING id;
 DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 
 -- :finish_silent_tasks
--- The same for all tasks at once, of which none has a result: groups of token, version, keep_for, and what started when,
--- by seq. A seq comes again when its task has ended, but not with the token. Who they were is told only if some are not.
-WITH g AS MATERIALIZED ({groups})
+-- The same for tasks of one claim at once, of which none has a result: their token, version and keep_for, and what
+-- started when, by seq. A seq comes again when its task has ended, but not with the token. Who they were is told only
+-- if some are not.
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
                              payload, options, tags, cancel, details)
 SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at, coalesce(:now - d.value, t.started_at), t.expires_at, :now,
-       :now + g.keep_for, t.token, t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once, 'done', t.name,
-       t.queue, t.session, t.payload, t.options, t.tags, t.cancel, t.details {grouped};
-SELECT CASE WHEN changes() < ?2 THEN (WITH g AS MATERIALIZED ({groups}) SELECT json_group_array(t.id) {grouped}) END;
-WITH g AS MATERIALIZED ({groups})
-DELETE FROM durably_tasks WHERE seq IN (SELECT t.seq {grouped})
+       :now + ?3, t.token, t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once, 'done', t.name,
+       t.queue, t.session, t.payload, t.options, t.tags, t.cancel, t.details
+  FROM json_each(?4) d CROSS JOIN durably_tasks t
+ WHERE t.seq = CAST(d.key AS INTEGER) AND t.token = ?1 AND t.version = ?2;
+SELECT CASE WHEN changes() < ?5
+            THEN (SELECT json_group_array(t.id) FROM json_each(?4) d CROSS JOIN durably_tasks t
+                   WHERE t.seq = CAST(d.key AS INTEGER) AND t.token = ?1 AND t.version = ?2) END;
+DELETE FROM durably_tasks
+ WHERE seq IN (SELECT CAST(key AS INTEGER) FROM json_each(?4)) AND token = ?1 AND version = ?2
 
 -- :end_tasks
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,

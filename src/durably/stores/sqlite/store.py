@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from durably.core.moment import Clock, HostClock
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
@@ -25,6 +25,7 @@ from durably.stores.sqlite.together import Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 TOKEN = "SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'"
@@ -38,12 +39,6 @@ DIALECT = Dialect(
         "token": TOKEN,
         "packed": packed_columns(),
         "claimed": f"FROM durably_tasks t WHERE t.state = 'leased' AND t.token = ({TOKEN})",
-        "groups": """
-    SELECT json_extract(value, '$[0]') AS token, json_extract(value, '$[1]') AS version,
-           json_extract(value, '$[2]') AS keep_for, json_extract(value, '$[3]') AS started FROM json_each(?1)""",
-        "grouped": """
-  FROM g CROSS JOIN json_each(g.started) d CROSS JOIN durably_tasks t
- WHERE t.seq = CAST(d.key AS INTEGER) AND t.token = g.token AND t.version = g.version""",
         "leased": "k.state = 'leased' AND (k.head = t.id OR instr(k.followers, t.id) > 0)",
     },
     numbered=False,
@@ -91,7 +86,7 @@ class SqliteStore:
             return cast(T, answer)
         if not self._migrated:
             self.migrate()
-        return self._patiently(lambda: self._read(op))
+        return self._patiently(self._read, op)
 
     async def arun(self, op: Operation[T]) -> T:
         thread, together = self._writer_thread()
@@ -184,20 +179,21 @@ class SqliteStore:
         """Run operations in one transaction; all of them, or none."""
         if not self._migrated:
             self.migrate()
-        return self._patiently(lambda: self._written(ops))
+        return self._patiently(self._written, ops)
 
     def _written(self, ops: list[Operation[Any]]) -> list[Any]:
         with self._lock:
-            connection = self._writing()
+            connection = self._writer or self._writing()
             if len(ops) == 1 and ops[0].single:
-                return [drive(ops[0].steps(self.queries), lambda statement: self._alone(connection, statement))]
+                return [drive(ops[0].steps(self.queries), self._alone)]
             with _transaction(connection):
                 return [
                     drive(op.steps(self.queries), lambda statement: self.execute(connection, statement)) for op in ops
                 ]
 
-    def _alone(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
+    def _alone(self, statement: Statement) -> Rows:
         """Run a statement in a transaction of its own; a lone call is one by itself."""
+        connection = self._writing()
         calls = plain_calls(statement, self.clock.now())
         if len(calls) == 1:
             return _executed(connection, calls)
@@ -249,13 +245,13 @@ class SqliteStore:
             )
         return int(version)
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
+    def _patiently(self, attempt: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Try until the lock is ours. Whoever holds it is another process, and is asked again with jitter."""
         deadline = time.monotonic() + self._patience
         wait = 0.001
         while True:
             try:
-                return attempt()
+                return attempt(*args, **kwargs)
             except (UnicodeEncodeError, OverflowError) as error:
                 raise StoreRejected(f"{self.address}: {error}") from error
             except sqlite3.Error as error:

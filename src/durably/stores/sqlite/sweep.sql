@@ -84,7 +84,7 @@ DELETE FROM durably_unique_keys
                                     WHERE expires_at <= :now ORDER BY expires_at LIMIT ?1)
 RETURNING 1;
 DELETE FROM durably_attempts
- WHERE task IN (SELECT id FROM durably_history WHERE prune_at <= :now ORDER BY prune_at, id LIMIT ?1);
+ WHERE task IN (SELECT id FROM durably_history WHERE prune_at <= :now ORDER BY prune_at, rowid LIMIT ?1);
 DELETE FROM durably_history
- WHERE id IN (SELECT id FROM durably_history WHERE prune_at <= :now ORDER BY prune_at, id LIMIT ?1)
+ WHERE id IN (SELECT id FROM durably_history WHERE prune_at <= :now ORDER BY prune_at, rowid LIMIT ?1)
 RETURNING 1

@@ -63,7 +63,7 @@ CREATE INDEX durably_tasks_alone   ON durably_tasks (queue) WHERE alone;
 CREATE INDEX durably_tasks_waiting ON durably_tasks (queue) WHERE state = 'ready' AND unique_scope = 'waiting';
 
 CREATE TABLE durably_history (
-    id           TEXT     PRIMARY KEY,
+    id           TEXT     NOT NULL UNIQUE,
     seq          INTEGER   NOT NULL,
     version      INTEGER   NOT NULL,
     created_at   INTEGER   NOT NULL,
@@ -95,7 +95,7 @@ CREATE TABLE durably_history (
     details      BLOB,
     reason       TEXT,
     result       BLOB
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX durably_history_prune ON durably_history (prune_at) WHERE prune_at IS NOT NULL;
 CREATE INDEX durably_history_dead  ON durably_history (finished_at, id) WHERE state = 'dead';
 
