@@ -13,7 +13,7 @@ from durably.core.ids import Ids
 from durably.core.moment import HostClock
 from durably.core.task import Draft
 from durably.stores.operations.accept import MANY, accept
-from durably.stores.postgres.copy import lines
+from durably.stores.postgres.copy import TOGETHER, lines
 from durably.stores.postgres.pool import Pool
 from durably.stores.postgres.store import PostgresStore
 from tests.stores.test_wire import Run, run_in_thread
@@ -83,8 +83,17 @@ def test_a_copy_that_fails_says_why_and_copies_nothing(
 
 
 def test_lines_are_written_once_where_rows_are_alike() -> None:
-    assert lines([["a", "b"], 1, ["x", "x"], False]) == "a\t1\tx\tf\nb\t1\tx\tf\n"
-    assert lines([["a"], [b"\x01"]]) == "a\t\\\\x01\n"
+    assert [*lines([["a", "b"], 1, ["x", "x"], False])] == ["a\t1\tx\tf\nb\t1\tx\tf\n"]
+    assert [*lines([["a"], [b"\x01"]])] == ["a\t\\\\x01\n"]
+
+
+def test_the_first_lines_are_sent_while_the_others_are_still_to_be_written() -> None:
+    texts = [str(number) for number in range(2 * TOGETHER + 1)]
+
+    parts = [part.split() for part in lines([texts, texts])]
+
+    assert [len(part) for part in parts] == [2 * TOGETHER, 2 * TOGETHER, 2]
+    assert [one for part in parts for one in part][::2] == texts
 
 
 def test_many_tasks_are_accepted_as_each_alone_would_be(store: PostgresStore) -> None:
