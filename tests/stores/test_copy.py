@@ -12,7 +12,8 @@ from durably import Durably
 from durably.core.ids import Ids
 from durably.core.moment import HostClock
 from durably.core.task import Draft
-from durably.stores.operations.accept import MANY, accept
+from durably.stores.operations.accept import MANY, Accepted, accept
+from durably.stores.operations.commit import cancel_now
 from durably.stores.postgres.copy import TOGETHER, lines
 from durably.stores.postgres.pool import Pool
 from durably.stores.postgres.store import PostgresStore
@@ -102,34 +103,53 @@ def test_many_tasks_are_accepted_as_each_alone_would_be(store: PostgresStore) ->
         "alone, state, name, queue, key, policy, gate, session, payload, options, tags, cancel, unique_scope, "
         "unique_key, progress, details, partition = ('x' || substr(id::text, 16, 3))::bit(12)::int"
     )
-    many = drafts(MANY, priority=7)
-    store.run(accept(many))
-    for draft in drafts(2, priority=7):
-        store.run(accept([draft]))
+    groups = [drafts(count, priority=7) for count in (MANY, MANY - 1, 1)]
+    for group in groups:
+        store.run(accept(group))
+    for fresh in (True, False):
+        [draft] = drafts(1, priority=7)
+        groups.append([draft])
+        store.run(accept([draft], again=not fresh, fresh=fresh))
 
-    assert [task for (task,) in rows(store)][:MANY] == [draft.id for draft in many]
+    assert [task for (task,) in rows(store)] == [draft.id for group in groups for draft in group]
     assert len(set(rows(store, columns))) == 1
-    assert rows(store, "count(*) OVER (), payload")[0] == (MANY + 2, b"{}")
+    assert rows(store, "count(*) OVER (), payload")[0] == (2 * MANY + 2, b"{}")
 
 
-def test_many_tasks_that_are_sent_twice_are_accepted_once(store: PostgresStore) -> None:
-    many = drafts(MANY)
-    store.run(accept(many[: MANY // 2]))
+@pytest.mark.parametrize("count", [1, 2, MANY - 1, MANY])
+def test_tasks_that_are_sent_twice_are_accepted_once(store: PostgresStore, count: int) -> None:
+    some = drafts(count)
+    store.run(accept(some[: (count + 1) // 2]))
 
-    store.run(accept(many))
-    store.run(accept(many, again=True))
+    assert store.run(accept(some)) == [Accepted(draft.id) for draft in some]
+    store.run(accept(some, again=True))
 
-    assert sorted(rows(store)) == sorted((draft.id,) for draft in many)
+    assert sorted(rows(store)) == sorted((draft.id,) for draft in some)
 
 
-def test_many_tasks_wake_whoever_sleeps_on_their_queue(store: PostgresStore) -> None:
+@pytest.mark.parametrize("count", [1, 2, MANY - 1, MANY])
+def test_a_request_that_comes_late_brings_nothing_back_that_has_ended(store: PostgresStore, count: int) -> None:
+    some = drafts(count)
+    store.run(accept(some))
+    store.run(cancel_now([draft.id for draft in some], "not wanted"))
+
+    store.run(accept(some, again=True))
+    if count < MANY:
+        store.run(accept(some))
+
+    assert rows(store) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, MANY])
+def test_tasks_wake_whoever_sleeps_on_their_queue(store: PostgresStore, count: int) -> None:
     with psycopg.connect(store.url, autocommit=True) as worker:
-        worker.execute("INSERT INTO durably.sleepers VALUES ('default', 'worker')")
+        worker.execute("INSERT INTO durably.sleepers VALUES ('default', 'worker'), ('other', 'worker')")
         worker.execute("LISTEN durably")
-        store.run(accept(drafts(MANY)))
+        store.run(accept(drafts(count)))
+        worker.execute("NOTIFY durably, 'end'")
 
-        [note] = worker.notifies(timeout=30, stop_after=1)
-    assert note.payload == "default"
+        notes = [note.payload for note in worker.notifies(timeout=30, stop_after=2)]
+    assert notes == ["default", "end"]
 
 
 def test_many_calls_of_several_tasks_run_with_the_arguments_they_were_given(migrated_postgres_url: str) -> None:

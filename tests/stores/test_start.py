@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from durably import Conflict, Durably, StoreRejected, StoreUnavailable, Unique
+from durably import Conflict, Durably, Handle, StoreRejected, StoreUnavailable, Unique
 from durably.client import bulk
 from durably.core.ids import Ids
 from durably.core.moment import HostClock
@@ -207,4 +208,40 @@ async def test_every_task_of_a_bulk_is_told_once(url: str) -> None:
 
     assert len(told) == len(set(told)) == 4 * bulk.BATCH + 14
     await app.aclose()
+    app.close()
+
+
+async def test_a_caller_that_gives_up_while_it_waits_leaves_a_task_that_is_accepted_and_told(url: str) -> None:
+    app = Durably(url)
+    told: list[str] = []
+
+    @app.task
+    async def work(number: int) -> None: ...
+
+    app.events.subscribe(lambda event: told.append(event.task))
+    calls = [asyncio.create_task(work.aenqueue(number)) for number in range(3)]
+    await asyncio.sleep(0)
+    calls[1].cancel()
+    first, second, third = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert isinstance(second, asyncio.CancelledError)
+    assert isinstance(first, Handle)
+    assert isinstance(third, Handle)
+    assert len(told) == 3
+    assert (told[0], told[2]) == (first.id, third.id)
+    [queue] = await app.queues.alist()
+    assert queue.counts == {"ready": 3}
+    await app.aclose()
+    app.close()
+
+
+async def test_an_error_is_told_to_everyone_who_waits(tmp_path: Path) -> None:
+    app = Durably(f"sqlite:///{tmp_path}/nowhere/store.db")
+
+    @app.task
+    async def work(number: int) -> None: ...
+
+    answers = await asyncio.gather(*(work.aenqueue(number) for number in range(3)), return_exceptions=True)
+
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
     app.close()

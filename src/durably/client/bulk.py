@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
-from durably.client.intake import Answers
+from durably.client.intake import Answers, Told
 from durably.client.persist import persist
 from durably.core.task import Draft
 from durably.errors import Conflict, StoreUnavailable
@@ -25,9 +24,6 @@ SLICE = 50
 UNDER_WAY = 2
 """So many turns of the loop until a request has left."""
 
-Told = Callable[[list[Draft], Answers], Any]
-"""Whom to tell what was accepted."""
-
 
 class Bulk(msgspec.Struct, frozen=True):
     """What `enqueue_many` did."""
@@ -38,19 +34,17 @@ class Bulk(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """Counts answers."""
+    """Counts answers; a conflict among them is raised."""
 
     def __init__(self) -> None:
         self._accepted = self._existing = 0
 
-    def add(self, answers: Answers) -> Conflict | None:
-        """Count them, or answer the first conflict among them."""
+    def count(self, answers: Answers) -> None:
         for answer in answers:
             if isinstance(answer, Conflict):
-                return answer
+                raise answer
             self._existing += answer.existing
         self._accepted += len(answers)
-        return None
 
     @property
     def total(self) -> Bulk:
@@ -117,7 +111,7 @@ def write(store: Store, told: Told, slices: Iterator[list[Draft]]) -> Bulk:
     try:
         while batch := _made(slices, writing):
             before, writing = writing, None
-            answers = [] if before is None else _counted(tally, told, before.batch, before.result())
+            answers = [] if before is None else _counted(tally, told, before)
             writing = Writing(store, batch)
             if before is not None:
                 for place in range(0, len(answers), SLICE):
@@ -125,7 +119,7 @@ def write(store: Store, told: Told, slices: Iterator[list[Draft]]) -> Bulk:
                     writing.go_on()
         if writing is not None:
             before, writing = writing, None
-            told(before.batch, _counted(tally, told, before.batch, before.result()))
+            told(before.batch, _counted(tally, told, before))
     finally:
         if writing is not None:
             with suppress(Exception):
@@ -133,33 +127,31 @@ def write(store: Store, told: Told, slices: Iterator[list[Draft]]) -> Bulk:
     return tally.total
 
 
-async def awrite(
-    submit: Callable[[list[Draft]], Awaitable[Answers]], told: Told, slices: Iterator[list[Draft]]
-) -> Bulk:
-    """The asynchronous twin."""
+async def awrite(submit: Callable[[list[Draft]], asyncio.Future[Answers]], slices: Iterator[list[Draft]]) -> Bulk:
+    """The asynchronous twin; whoever writes tells what was accepted."""
     tally = Tally()
-    before: list[Draft] = []
     writing: asyncio.Future[Answers] | None = None
     try:
         while batch := await _amade(slices):
-            answers = [] if writing is None else _counted(tally, told, before, await writing)
-            writing = asyncio.ensure_future(submit(batch))
+            if writing is not None:
+                tally.count(await writing)
+            writing = submit(batch)
             for _ in range(UNDER_WAY):
                 await asyncio.sleep(0)
-            told(before, answers)
-            before = batch
         if writing is not None:
-            told(before, _counted(tally, told, before, await writing))
+            tally.count(await writing)
     finally:
         if writing is not None:
             writing.cancel()
     return tally.total
 
 
-def _counted(tally: Tally, told: Told, batch: list[Draft], answers: Answers) -> Answers:
+def _counted(tally: Tally, told: Told, writing: Writing) -> Answers:
     """The answers, unless there is a conflict among them: nothing more is written after that."""
-    conflict = tally.add(answers)
-    if conflict is not None:
-        told(batch, answers)
-        raise conflict
+    answers = writing.result()
+    try:
+        tally.count(answers)
+    except Conflict:
+        told(writing.batch, answers)
+        raise
     return answers

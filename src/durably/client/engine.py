@@ -44,7 +44,7 @@ class Engine:
         self.events = Events()
         self.waiters = Waiters(store)
         self.payload_limit = payload_limit
-        self._intake = Intake(store)
+        self._intake = Intake(store, self._told)
         self.arriving: list[Callable[[], Awaitable[None]]] = []
         """What is to be done before a worker begins; it does not begin if that raises."""
         self.pruning: list[Callable[[int], Operation[int]]] = []
@@ -120,13 +120,14 @@ class Engine:
     def accept(self, drafts: Sequence[Draft], within: Any) -> Answers:
         """Accept the drafts, in the caller's transaction if one is given."""
         if within is None:
-            return self._told(drafts, self._intake.submit(drafts))
+            return self._intake.submit(drafts)
         return self._told(drafts, self.store.caller(within).run(accept(drafts, fresh=True)))
 
-    async def aaccept(self, drafts: Sequence[Draft], within: Any) -> Answers:
+    def aaccept(self, drafts: Sequence[Draft], within: Any) -> Awaitable[Answers]:
         """The asynchronous twin."""
-        if within is None:
-            return self._told(drafts, await self._intake.asubmit(drafts))
+        return self._intake.asubmit(drafts) if within is None else self._aaccept_within(drafts, within)
+
+    async def _aaccept_within(self, drafts: Sequence[Draft], within: Any) -> Answers:
         return self._told(drafts, await self.store.caller(within).arun(accept(drafts, fresh=True)))
 
     def accept_many(self, slices: Iterator[list[Draft]], within: Any) -> Bulk:
@@ -135,18 +136,16 @@ class Engine:
             return write(self.store, self._told, slices)
         tally = Tally()
         for batch in batches(slices):
-            if (conflict := tally.add(self.accept(batch, within))) is not None:
-                raise conflict
+            tally.count(self.accept(batch, within))
         return tally.total
 
     async def aaccept_many(self, slices: Iterator[list[Draft]], within: Any) -> Bulk:
         """The asynchronous twin."""
         if within is None:
-            return await awrite(self._intake.asubmit, self._told, slices)
+            return await awrite(self._intake.asubmit, slices)
         tally = Tally()
         for batch in batches(slices):
-            if (conflict := tally.add(await self.aaccept(batch, within))) is not None:
-                raise conflict
+            tally.count(await self.aaccept(batch, within))
         return tally.total
 
     def _told(self, drafts: Sequence[Draft], answers: Answers) -> Answers:

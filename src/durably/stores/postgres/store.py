@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 COLLISIONS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+NEW = ("copy_tasks", "insert_new", "insert_all_new")
+"""What only takes tasks whose ids nobody has met."""
 REPEATS = 20
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -64,7 +66,7 @@ class PostgresStore:
         self.listen_url = checked(listen_url or url)
         known = load(dialect(schema))
         self.queries = known.without("drop_revived")
-        self._careful = known.without("copy_tasks")
+        self._careful = known.without(*NEW)
         """What is asked after an id was met twice."""
         self.pool = Pool(url)
 
