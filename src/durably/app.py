@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, o
 
 from durably.client.bulk import Bulk
 from durably.client.dead import Dead
-from durably.client.definition import Call, Definition
+from durably.client.definition import Call, Definition, drafted
 from durably.client.engine import Engine
 from durably.client.handle import Handle
 from durably.client.loop import synchronously
@@ -19,7 +19,7 @@ from durably.core.explain import Why
 from durably.core.ids import Ids
 from durably.core.moment import Clock, Duration
 from durably.core.options import CallOptions, DeclaredOptions, Settings, queue_name, settings, text
-from durably.core.task import DEFAULT_NAMESPACE, Draft, full_queue
+from durably.core.task import DEFAULT_NAMESPACE, full_queue
 from durably.errors import BadOption
 from durably.observe.events import Events
 from durably.stores.open import open_store
@@ -213,19 +213,11 @@ class Durably:
 
         Without `within`, each batch is a transaction of its own: after an error those before it are accepted.
         """
-        return self._engine.accept_many(self._drafts(calls), within)
+        return self._engine.accept_many(drafted(self._engine, calls), within)
 
     async def aenqueue_many(self, calls: Iterable[Call[Any]], *, within: Any = None) -> Bulk:
         """The asynchronous twin of enqueue_many."""
-        return await self._engine.aaccept_many(self._drafts(calls), within)
-
-    def _drafts(self, calls: Iterable[Call[Any]]) -> Iterable[Draft]:
-        for call in calls:
-            if not isinstance(call, Call):
-                raise BadOption(f"enqueue_many takes task.call(...), not {call!r}")
-            if call.within is not None:
-                raise BadOption("enqueue_many: give within= to enqueue_many itself, for all calls")
-            yield call.draft()
+        return await self._engine.aaccept_many(drafted(self._engine, calls), within)
 
     def handle(self, task_id: str) -> Handle[Any]:
         """A handle on any task by its id; its result has its declared type if it is declared here."""

@@ -12,8 +12,9 @@ from durably import Durably
 from durably.core.ids import Ids
 from durably.core.moment import HostClock
 from durably.core.task import Draft
-from durably.stores.operations.accept import MANY, accept
-from durably.stores.postgres.copy import lines
+from durably.stores.operations.accept import MANY, Accepted, accept
+from durably.stores.operations.commit import cancel_now
+from durably.stores.postgres.copy import TOGETHER, lines
 from durably.stores.postgres.pool import Pool
 from durably.stores.postgres.store import PostgresStore
 from tests.stores.test_wire import Run, run_in_thread
@@ -83,8 +84,17 @@ def test_a_copy_that_fails_says_why_and_copies_nothing(
 
 
 def test_lines_are_written_once_where_rows_are_alike() -> None:
-    assert lines([["a", "b"], 1, ["x", "x"], False]) == "a\t1\tx\tf\nb\t1\tx\tf\n"
-    assert lines([["a"], [b"\x01"]]) == "a\t\\\\x01\n"
+    assert [*lines([["a", "b"], 1, ["x", "x"], False])] == ["a\t1\tx\tf\nb\t1\tx\tf\n"]
+    assert [*lines([["a"], [b"\x01"]])] == ["a\t\\\\x01\n"]
+
+
+def test_the_first_lines_are_sent_while_the_others_are_still_to_be_written() -> None:
+    texts = [str(number) for number in range(2 * TOGETHER + 1)]
+
+    parts = [part.split() for part in lines([texts, texts])]
+
+    assert [len(part) for part in parts] == [2 * TOGETHER, 2 * TOGETHER, 2]
+    assert [one for part in parts for one in part][::2] == texts
 
 
 def test_many_tasks_are_accepted_as_each_alone_would_be(store: PostgresStore) -> None:
@@ -93,34 +103,53 @@ def test_many_tasks_are_accepted_as_each_alone_would_be(store: PostgresStore) ->
         "alone, state, name, queue, key, policy, gate, session, payload, options, tags, cancel, unique_scope, "
         "unique_key, progress, details, partition = ('x' || substr(id::text, 16, 3))::bit(12)::int"
     )
-    many = drafts(MANY, priority=7)
-    store.run(accept(many))
-    for draft in drafts(2, priority=7):
-        store.run(accept([draft]))
+    groups = [drafts(count, priority=7) for count in (MANY, MANY - 1, 1)]
+    for group in groups:
+        store.run(accept(group))
+    for fresh in (True, False):
+        [draft] = drafts(1, priority=7)
+        groups.append([draft])
+        store.run(accept([draft], again=not fresh, fresh=fresh))
 
-    assert [task for (task,) in rows(store)][:MANY] == [draft.id for draft in many]
+    assert [task for (task,) in rows(store)] == [draft.id for group in groups for draft in group]
     assert len(set(rows(store, columns))) == 1
-    assert rows(store, "count(*) OVER (), payload")[0] == (MANY + 2, b"{}")
+    assert rows(store, "count(*) OVER (), payload")[0] == (2 * MANY + 2, b"{}")
 
 
-def test_many_tasks_that_are_sent_twice_are_accepted_once(store: PostgresStore) -> None:
-    many = drafts(MANY)
-    store.run(accept(many[: MANY // 2]))
+@pytest.mark.parametrize("count", [1, 2, MANY - 1, MANY])
+def test_tasks_that_are_sent_twice_are_accepted_once(store: PostgresStore, count: int) -> None:
+    some = drafts(count)
+    store.run(accept(some[: (count + 1) // 2]))
 
-    store.run(accept(many))
-    store.run(accept(many, again=True))
+    assert store.run(accept(some)) == [Accepted(draft.id) for draft in some]
+    store.run(accept(some, again=True))
 
-    assert sorted(rows(store)) == sorted((draft.id,) for draft in many)
+    assert sorted(rows(store)) == sorted((draft.id,) for draft in some)
 
 
-def test_many_tasks_wake_whoever_sleeps_on_their_queue(store: PostgresStore) -> None:
+@pytest.mark.parametrize("count", [1, 2, MANY - 1, MANY])
+def test_a_request_that_comes_late_brings_nothing_back_that_has_ended(store: PostgresStore, count: int) -> None:
+    some = drafts(count)
+    store.run(accept(some))
+    store.run(cancel_now([draft.id for draft in some], "not wanted"))
+
+    store.run(accept(some, again=True))
+    if count < MANY:
+        store.run(accept(some))
+
+    assert rows(store) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, MANY])
+def test_tasks_wake_whoever_sleeps_on_their_queue(store: PostgresStore, count: int) -> None:
     with psycopg.connect(store.url, autocommit=True) as worker:
-        worker.execute("INSERT INTO durably.sleepers VALUES ('default', 'worker')")
+        worker.execute("INSERT INTO durably.sleepers VALUES ('default', 'worker'), ('other', 'worker')")
         worker.execute("LISTEN durably")
-        store.run(accept(drafts(MANY)))
+        store.run(accept(drafts(count)))
+        worker.execute("NOTIFY durably, 'end'")
 
-        [note] = worker.notifies(timeout=30, stop_after=1)
-    assert note.payload == "default"
+        notes = [note.payload for note in worker.notifies(timeout=30, stop_after=2)]
+    assert notes == ["default", "end"]
 
 
 def test_many_calls_of_several_tasks_run_with_the_arguments_they_were_given(migrated_postgres_url: str) -> None:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import msgspec
 
-from durably.client.intake import Answers
+from durably.client.intake import Answers, Told
+from durably.client.persist import persist
 from durably.core.task import Draft
-from durably.errors import Conflict
+from durably.errors import Conflict, StoreUnavailable
+from durably.stores.operations.accept import accept
+from durably.stores.protocol import Store
+from durably.stores.start import Started
 
 BATCH = 4000
 BYTES = 1 << 22
 """A batch ends with so many drafts, or when their payloads have so many bytes."""
-SLICE = 100
-"""So many drafts are made before whoever writes the ones before is let in again."""
+SLICE = 50
+"""So many drafts are made before the writing of the ones before may go on."""
 UNDER_WAY = 2
 """So many turns of the loop until a request has left."""
-
-Written = tuple[list[Draft], Answers]
 
 
 class Bulk(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Tally:
     def __init__(self) -> None:
         self._accepted = self._existing = 0
 
-    def add(self, answers: Answers) -> None:
+    def count(self, answers: Answers) -> None:
         for answer in answers:
             if isinstance(answer, Conflict):
                 raise answer
@@ -51,66 +51,107 @@ class Tally:
         return Bulk(self._accepted - self._existing, self._existing)
 
 
-def _filling(batch: list[Draft], source: Iterator[Draft]) -> Iterator[None]:
-    """Fill a batch, a few drafts at a time."""
+def _filling(batch: list[Draft], slices: Iterator[list[Draft]]) -> Iterator[None]:
+    """Fill a batch, slice by slice."""
     size = 0
-    while len(batch) < BATCH and size < BYTES and (part := list(islice(source, SLICE))):
+    for part in slices:
         batch += part
         size += sum([len(draft.payload) for draft in part])
         yield
+        if len(batch) >= BATCH or size >= BYTES:
+            return
 
 
-def batches(drafts: Iterable[Draft]) -> Iterator[list[Draft]]:
+def batches(slices: Iterator[list[Draft]]) -> Iterator[list[Draft]]:
     """All of them, batch by batch."""
-    source = iter(drafts)
-    while batch := _made(source):
+    while batch := _made(slices, None):
         yield batch
 
 
-def _made(source: Iterator[Draft]) -> list[Draft]:
+def _made(slices: Iterator[list[Draft]], before: Writing | None) -> list[Draft]:
     """The next batch."""
     batch: list[Draft] = []
-    for _ in _filling(batch, source):
-        time.sleep(0)
+    for _ in _filling(batch, slices):
+        if before is not None:
+            before.go_on()
     return batch
 
 
-async def _amade(source: Iterator[Draft]) -> list[Draft]:
+async def _amade(slices: Iterator[list[Draft]]) -> list[Draft]:
     """The asynchronous twin."""
     batch: list[Draft] = []
-    for _ in _filling(batch, source):
+    for _ in _filling(batch, slices):
         await asyncio.sleep(0)
     return batch
 
 
-def written(write: Callable[[list[Draft]], Answers], drafts: Iterable[Draft]) -> Iterator[Written]:
-    """Every batch with its answers. It is made here, and written in a thread."""
-    source = iter(drafts)
-    with ThreadPoolExecutor(1, thread_name_prefix="durably-bulk") as thread:
-        before: tuple[list[Draft], Future[Answers]] | None = None
-        while batch := _made(source):
-            if before is not None:
-                yield before[0], before[1].result()
-            before = batch, thread.submit(write, batch)
-        if before is not None:
-            yield before[0], before[1].result()
+class Writing:
+    """A batch that is being written."""
+
+    def __init__(self, store: Store, batch: list[Draft]) -> None:
+        self.batch = batch
+        self._store = store
+        self._started: Started[Answers] = store.start(accept(batch))
+        self.go_on = self._started.go_on
+
+    def result(self) -> Answers:
+        """Its answers; what may have landed unseen is sent again."""
+        try:
+            return self._started.result()
+        except StoreUnavailable as error:
+            if not error.fleeting:
+                raise
+            return persist(self._store, lambda _: accept(self.batch, again=True))
 
 
-async def awritten(
-    write: Callable[[list[Draft]], Awaitable[Answers]], drafts: Iterable[Draft]
-) -> AsyncGenerator[Written, None]:
-    """The asynchronous twin."""
-    source = iter(drafts)
-    before: tuple[list[Draft], asyncio.Future[Answers]] | None = None
+def write(store: Store, told: Told, slices: Iterator[list[Draft]]) -> Bulk:
+    """Write all of them; what was accepted is told while the next batch is written."""
+    tally = Tally()
+    writing: Writing | None = None
     try:
-        while batch := await _amade(source):
+        while batch := _made(slices, writing):
+            before, writing = writing, None
+            answers = [] if before is None else _counted(tally, told, before)
+            writing = Writing(store, batch)
             if before is not None:
-                yield before[0], await before[1]
-            before = batch, asyncio.ensure_future(write(batch))
+                for place in range(0, len(answers), SLICE):
+                    told(before.batch[place : place + SLICE], answers[place : place + SLICE])
+                    writing.go_on()
+        if writing is not None:
+            before, writing = writing, None
+            told(before.batch, _counted(tally, told, before))
+    finally:
+        if writing is not None:
+            with suppress(Exception):
+                writing.result()
+    return tally.total
+
+
+async def awrite(submit: Callable[[list[Draft]], asyncio.Future[Answers]], slices: Iterator[list[Draft]]) -> Bulk:
+    """The asynchronous twin; whoever writes tells what was accepted."""
+    tally = Tally()
+    writing: asyncio.Future[Answers] | None = None
+    try:
+        while batch := await _amade(slices):
+            if writing is not None:
+                tally.count(await writing)
+            writing = submit(batch)
             for _ in range(UNDER_WAY):
                 await asyncio.sleep(0)
-        if before is not None:
-            yield before[0], await before[1]
+        if writing is not None:
+            tally.count(await writing)
     finally:
-        if before is not None:
-            before[1].cancel()
+        if writing is not None:
+            writing.cancel()
+    return tally.total
+
+
+def _counted(tally: Tally, told: Told, writing: Writing) -> Answers:
+    """The answers, unless there is a conflict among them: nothing more is written after that."""
+    answers = writing.result()
+    try:
+        tally.count(answers)
+    except Conflict:
+        told(writing.batch, answers)
+        raise
+    return answers

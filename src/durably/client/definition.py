@@ -3,45 +3,78 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
+from durably.client.bulk import SLICE
 from durably.client.engine import Engine, override_options
 from durably.client.handle import Handle
 from durably.core.codec import Signature
 from durably.core.options import CallOptions, Settings, settings
 from durably.core.task import Draft
-from durably.errors import Conflict
+from durably.errors import BadOption, Conflict
 from durably.stores.operations.accept import Accepted
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Call(Generic[R]):
+class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """A call that has not been made yet: for `enqueue_many`, and for successors."""
 
-    __slots__ = ("_engine", "_payload", "_plain", "_settings", "definition")
+    form: Form
+    payload: bytes
+    """The arguments as they are stored."""
+    arguments: bytes
+    """The same before any encryption."""
 
-    def __init__(
-        self, engine: Engine, definition: Definition[..., R], settings: Settings, payload: bytes, plain: bytes
-    ) -> None:
-        self.definition = definition
-        self._engine = engine
-        self._settings = settings
-        self._payload = payload
-        self._plain = plain
+    def __repr__(self) -> str:
+        return f"<call of {self.form.name}>"
 
     @property
     def within(self) -> Any:
         """The caller's connection that it was given, if any."""
-        return self._settings.within
+        return self.form.settings.within
 
     def draft(self) -> Draft:
         """A draft with a new id."""
-        return self._engine.draft(self.definition.name, self._settings, self._payload, self._plain)
+        form = self.form
+        if form.plain:
+            return Draft(form.engine.ids.task(None), form.name, form.queue, self.payload, form.priority)
+        return form.engine.draft(form.name, form.settings, self.payload, self.arguments)
+
+
+class Form(msgspec.Struct, frozen=True):
+    """What all calls of a task with the same options have in common."""
+
+    engine: Engine
+    name: str
+    settings: Settings
+    plain: bool
+    queue: str
+    priority: int
+
+
+def drafted(engine: Engine, calls: Iterable[Call[Any]]) -> Iterator[list[Draft]]:
+    """The drafts of calls, a few at a time."""
+    source = iter(calls)
+    while part := list(islice(source, SLICE)):
+        for call in part:
+            if not isinstance(call, Call):
+                raise BadOption(f"enqueue_many takes task.call(...), not {call!r}")
+            if call.form.settings.within is not None:
+                raise BadOption("enqueue_many: give within= to enqueue_many itself, for all calls")
+        forms = [call.form for call in part]
+        if all([form.plain for form in forms]):
+            yield [
+                Draft(task_id, form.name, form.queue, call.payload, form.priority)
+                for task_id, form, call in zip(engine.ids.tasks(len(part)), forms, part, strict=True)
+            ]
+        else:
+            yield [call.draft() for call in part]
 
 
 class Bound(Generic[P, R]):
@@ -51,6 +84,7 @@ class Bound(Generic[P, R]):
         self._engine = engine
         self._definition = definition
         self._settings = chosen
+        self._form = Form(engine, definition.name, chosen, chosen.plain, chosen.full_queue, chosen.priority)
 
     def using(self, **options: Unpack[CallOptions]) -> Bound[P, R]:
         """The same with more options; the later one wins."""
@@ -59,9 +93,8 @@ class Bound(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as data, to be enqueued by someone else."""
-        plain = self._definition.signature.encode(args, kwargs)
-        payload = self._engine.payload(self._definition.name, plain)
-        return Call(self._engine, self._definition, self._settings, payload, plain)
+        arguments = self._definition.signature.encode(args, kwargs)
+        return Call(self._form, self._engine.payload(self._form.name, arguments), arguments)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accept the task: once this returns, or the caller's transaction commits, it will happen."""
@@ -92,8 +125,8 @@ class Definition(Bound[P, R]):
     """What `@app.task` makes of a function. Calling it runs the function here and now, as if it were undecorated."""
 
     def __init__(self, engine: Engine, function: Callable[P, Any], name: str, declared: Settings) -> None:
-        super().__init__(engine, self, declared)
         self.name = name
+        super().__init__(engine, self, declared)
         self.function = function
         self.settings = declared
         self.signature = Signature(function, name)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from durably.client.bulk import Bulk, Tally, awritten, batches, written
+from durably.client.bulk import Bulk, Tally, awrite, batches, write
 from durably.client.intake import Answers, Intake
 from durably.client.waiting import Waiters
 from durably.core.change import Change
@@ -45,7 +44,7 @@ class Engine:
         self.events = Events()
         self.waiters = Waiters(store)
         self.payload_limit = payload_limit
-        self._intake = Intake(store)
+        self._intake = Intake(store, self._told)
         self.arriving: list[Callable[[], Awaitable[None]]] = []
         """What is to be done before a worker begins; it does not begin if that raises."""
         self.pruning: list[Callable[[int], Operation[int]]] = []
@@ -121,36 +120,32 @@ class Engine:
     def accept(self, drafts: Sequence[Draft], within: Any) -> Answers:
         """Accept the drafts, in the caller's transaction if one is given."""
         if within is None:
-            return self._told(drafts, self._intake.submit(drafts))
+            return self._intake.submit(drafts)
         return self._told(drafts, self.store.caller(within).run(accept(drafts, fresh=True)))
 
-    async def aaccept(self, drafts: Sequence[Draft], within: Any) -> Answers:
+    def aaccept(self, drafts: Sequence[Draft], within: Any) -> Awaitable[Answers]:
         """The asynchronous twin."""
-        if within is None:
-            return self._told(drafts, await self._intake.asubmit(drafts))
+        return self._intake.asubmit(drafts) if within is None else self._aaccept_within(drafts, within)
+
+    async def _aaccept_within(self, drafts: Sequence[Draft], within: Any) -> Answers:
         return self._told(drafts, await self.store.caller(within).arun(accept(drafts, fresh=True)))
 
-    def accept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
-        """Accept any number of drafts; no more than two batches are in memory."""
+    def accept_many(self, slices: Iterator[list[Draft]], within: Any) -> Bulk:
+        """Accept any number of drafts, which come a few at a time; no more than two batches are in memory."""
+        if within is None:
+            return write(self.store, self._told, slices)
         tally = Tally()
-        if within is not None:
-            for batch in batches(drafts):
-                tally.add(self.accept(batch, within))
-        else:
-            for batch, answers in written(self._intake.submit, drafts):
-                tally.add(self._told(batch, answers))
+        for batch in batches(slices):
+            tally.count(self.accept(batch, within))
         return tally.total
 
-    async def aaccept_many(self, drafts: Iterable[Draft], within: Any) -> Bulk:
+    async def aaccept_many(self, slices: Iterator[list[Draft]], within: Any) -> Bulk:
         """The asynchronous twin."""
+        if within is None:
+            return await awrite(self._intake.asubmit, slices)
         tally = Tally()
-        if within is not None:
-            for batch in batches(drafts):
-                tally.add(await self.aaccept(batch, within))
-        else:
-            async with aclosing(awritten(self._intake.asubmit, drafts)) as batches_written:
-                async for batch, answers in batches_written:
-                    tally.add(self._told(batch, answers))
+        for batch in batches(slices):
+            tally.count(await self.aaccept(batch, within))
         return tally.total
 
     def _told(self, drafts: Sequence[Draft], answers: Answers) -> Answers:

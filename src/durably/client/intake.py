@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from durably.client.perloop import PerLoop
 from durably.client.persist import apersist, persist
@@ -20,23 +20,17 @@ from durably.stores.protocol import Store
 BATCH = 1000
 
 Answers = list[Accepted | Conflict]
-W = TypeVar("W", bound="_Waiting")
+Told = Callable[[Sequence[Draft], Answers], Any]
+"""Whom to tell what was accepted."""
 
 
 class _Waiting:
-    __slots__ = ("answers", "drafts", "error")
+    __slots__ = ("answers", "drafts", "error", "lead", "signal")
 
     def __init__(self, drafts: Sequence[Draft]) -> None:
         self.drafts = drafts
         self.answers: Answers = []
         self.error: BaseException | None = None
-
-
-class _WaitingThread(_Waiting):
-    __slots__ = ("lead", "signal")
-
-    def __init__(self, drafts: Sequence[Draft]) -> None:
-        super().__init__(drafts)
         self.lead = False
         self.signal = threading.Event()
 
@@ -44,19 +38,29 @@ class _WaitingThread(_Waiting):
 class Intake:
     """The way of new tasks into the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, told: Told) -> None:
         self._store = store
+        self._told = told
         self._lock = threading.Lock()
         self._busy = False
-        self._queue: list[_WaitingThread] = []
-        self._loops = PerLoop(lambda loop: _LoopIntake(store, loop))
+        self._queue: list[_Waiting] = []
+        self._loops = PerLoop(lambda loop: _LoopIntake(store, told, loop))
 
     def submit(self, drafts: Sequence[Draft]) -> Answers:
         """Accept the drafts; several threads at once share a transaction."""
+        answers = self._submitted(drafts)
+        self._told(drafts, answers)
+        return answers
+
+    def asubmit(self, drafts: Sequence[Draft]) -> asyncio.Future[Answers]:
+        """Accept the drafts; several coroutines at once share a transaction."""
+        return self._loops.of(asyncio.get_running_loop()).submit(drafts)
+
+    def _submitted(self, drafts: Sequence[Draft]) -> Answers:
         with self._lock:
             free, self._busy = not self._busy, True
             if not free:
-                mine = _WaitingThread(drafts)
+                mine = _Waiting(drafts)
                 self._queue.append(mine)
         if free:
             try:
@@ -70,14 +74,11 @@ class Intake:
             raise mine.error
         return mine.answers
 
-    async def asubmit(self, drafts: Sequence[Draft]) -> Answers:
-        """Accept the drafts; several coroutines at once share a transaction."""
-        return await self._loops.of(asyncio.get_running_loop()).submit(drafts)
-
     def _lead(self) -> None:
         """Write one batch, then hand the lead to the first who came meanwhile."""
         with self._lock:
-            batch, self._queue = _split(self._queue)
+            count = _together(len(waiting.drafts) for waiting in self._queue)
+            batch, self._queue = self._queue[:count], self._queue[count:]
         _write(self._store, batch)
         self._hand_over()
         for waiting in batch:
@@ -94,13 +95,15 @@ class Intake:
             heir.signal.set()
 
 
-def _split(queue: list[W]) -> tuple[list[W], list[W]]:
-    size = 0
-    for index, waiting in enumerate(queue):
-        size += len(waiting.drafts)
-        if size >= BATCH:
-            return queue[: index + 1], queue[index + 1 :]
-    return queue, []
+def _together(sizes: Iterable[int]) -> int:
+    """How many of those who wait are written together."""
+    count = drafts = 0
+    for size in sizes:
+        count += 1
+        drafts += size
+        if drafts >= BATCH:
+            break
+    return count
 
 
 def _write(store: Store, batch: Sequence[_Waiting]) -> None:
@@ -118,69 +121,70 @@ def _write(store: Store, batch: Sequence[_Waiting]) -> None:
         for waiting in batch:
             waiting.error = error
         return
-    _hand_out(batch, answers)
-
-
-def _hand_out(batch: Sequence[_Waiting], answers: Answers) -> None:
     place = 0
     for waiting in batch:
         waiting.answers = answers[place : place + len(waiting.drafts)]
         place += len(waiting.drafts)
 
 
+_Awaited = tuple[Sequence[Draft], "asyncio.Future[Answers]"]
+
+
 class _LoopIntake:
     """The same for one event loop, where a flag does what a lock does between threads."""
 
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store: Store, told: Told, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
+        self._told = told
         self._create_future = loop.create_future
         self._create_task = loop.create_task
-        self._queue: list[tuple[_Waiting, asyncio.Future[None]]] = []
+        self._queue: list[_Awaited] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def submit(self, drafts: Sequence[Draft]) -> Answers:
-        mine = _Waiting(drafts)
-        done: asyncio.Future[None] = self._create_future()
-        self._queue.append((mine, done))
+    def submit(self, drafts: Sequence[Draft]) -> asyncio.Future[Answers]:
+        # The writer goes on if this caller is cancelled: what it has begun to accept is accepted.
+        mine: _Awaited = (drafts, self._create_future())
+        self._queue.append(mine)
         if self._writer is None:
             self._writer = self._create_task(self._write_all(), name="durably-intake")
-        # The writer goes on if this caller is cancelled: what it has begun to accept is accepted.
-        await done
-        if mine.error is not None:
-            raise mine.error
-        return mine.answers
+        return mine[1]
 
     async def _write_all(self) -> None:
         try:
             while self._queue:
-                batch, rest = _split([waiting for waiting, _ in self._queue])
-                futures = [future for _, future in self._queue[: len(batch)]]
-                self._queue = self._queue[len(self._queue) - len(rest) :]
+                count = _together([len(drafts) for drafts, _ in self._queue])
+                batch, self._queue = self._queue[:count], self._queue[count:]
                 await self._write(batch)
-                for future in futures:
-                    if not future.done():
-                        future.set_result(None)
         finally:
             self._writer = None
-            for waiting, future in self._queue:
-                waiting.error = DurablyError("the event loop was stopped before the task could be accepted")
+            for _, future in self._queue:
                 if not future.done():
-                    future.set_result(None)
+                    future.set_exception(DurablyError("the event loop was stopped before the task could be accepted"))
             self._queue = []
 
-    async def _write(self, batch: list[_Waiting]) -> None:
-        drafts = [draft for waiting in batch for draft in waiting.drafts]
+    async def _write(self, batch: list[_Awaited]) -> None:
+        drafts = [draft for some, _ in batch for draft in some]
         try:
             answers = await apersist(self._store, lambda again: accept(drafts, again))
         except StoreRejected as error:
-            if len(batch) == 1:
-                batch[0].error = error
+            if len(batch) > 1:
+                for one in batch:
+                    await self._write([one])
             else:
-                for waiting in batch:
-                    await self._write([waiting])
+                _fail(batch, error)
             return
         except Exception as error:
-            for waiting in batch:
-                waiting.error = error
+            _fail(batch, error)
             return
-        _hand_out(batch, answers)
+        self._told(drafts, answers)
+        place = 0
+        for some, future in batch:
+            if not future.done():
+                future.set_result(answers[place : place + len(some)])
+            place += len(some)
+
+
+def _fail(batch: list[_Awaited], error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)

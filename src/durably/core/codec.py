@@ -59,7 +59,7 @@ def encode(value: Any, what: str) -> bytes:
         data = _encoder.encode(value)
     except (TypeError, NotImplementedError, ValueError, RecursionError, OverflowError) as error:
         raise BadPayload(f"{what} cannot be stored: {error}") from error
-    if b"null" in data and _has_nonfinite(value):
+    if data.find(b"null") >= 0 and _has_nonfinite(value):
         raise BadPayload(f"{what} cannot be stored: NaN and infinities do not exist in JSON; send text instead")
     return data
 
@@ -142,7 +142,7 @@ class Signature:
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments as JSON, checked against the signature now rather than when nobody is looking."""
         if self._simple and len(args) <= len(self._positional):
-            bound: dict[str, Any] = dict(zip(self._positional, args, strict=False))
+            bound: dict[str, Any] = dict(zip(self._positional, args))  # noqa: B905 - there may be fewer, and this is hot
             if kwargs:
                 if not bound.keys().isdisjoint(kwargs):
                     self._complain(args, kwargs)
@@ -151,7 +151,7 @@ class Signature:
             bound = self._complain(args, kwargs)
         data = encode(bound, self._what)
         try:
-            self._decode(data)
+            (self._arguments or self._read()).decode(data)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             self._complain(args, kwargs)
             raise BadPayload(f"the arguments do not fit the signature of task {self._name!r}: {error}") from error
@@ -164,15 +164,15 @@ class Signature:
         except TypeError as error:
             raise TypeError(f"{self._name}(): {error}") from None
 
-    def _decode(self, data: bytes) -> Any:
-        if self._arguments is None:
-            self.resolve()
+    def _read(self) -> msgspec.json.Decoder[Any]:
+        """What reads the arguments, from now on."""
+        self.resolve()
         assert self._arguments is not None
-        return self._arguments.decode(data)
+        return self._arguments
 
     def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
         """The positional and the keyword arguments for a call."""
-        arguments = self._decode(data) if self._arguments is None else self._arguments.decode(data)
+        arguments = (self._arguments or self._read()).decode(data)
         if self._simple:
             return [], msgspec.structs.asdict(arguments)
         positional = [getattr(arguments, name) for name in self._positional]

@@ -96,6 +96,22 @@ class Settings(msgspec.Struct, frozen=True, gc=False):
         """The queue's name across namespaces."""
         return full_queue(self.namespace, self.queue)
 
+    @property
+    def plain(self) -> bool:
+        """Whether a task needs nothing of it but its queue and its priority, as most do."""
+        return (
+            self.key is None
+            and self.unique is None
+            and self.gate is None
+            and self.due_in == 0
+            and self.at is None
+            and self.packed is None
+            and self.tags is None
+            and self.expires is None
+            and self.policy is None
+            and not self.once
+        )
+
 
 def text(value: Any, what: str) -> str:
     """A name that every store can keep."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from durably.stores.start import Started
 from durably.stores.statement import Operation, Queries
 
 T = TypeVar("T")
@@ -61,6 +62,10 @@ class Store(Protocol):
 
     async def arun(self, op: Operation[T]) -> T:
         """The same without blocking the event loop."""
+        ...
+
+    def start(self, op: Operation[T]) -> Started[T]:
+        """Begin what `run` does, and do not wait for it."""
         ...
 
     def private(self) -> Store:

@@ -72,9 +72,9 @@ class Queries:
     def __contains__(self, name: str) -> bool:
         return name in self._queries
 
-    def without(self, name: str) -> Queries:
-        """The same, but for one."""
-        return Queries({other: query for other, query in self._queries.items() if other != name})
+    def without(self, *names: str) -> Queries:
+        """The same, but for some."""
+        return Queries({name: query for name, query in self._queries.items() if name not in names})
 
     @property
     def names(self) -> list[str]:

@@ -35,6 +35,26 @@ def test_ids_repeat_with_the_same_clock_and_chance() -> None:
     assert first.session() == second.session()
 
 
+def test_many_ids_at_once_are_as_good_as_each_alone() -> None:
+    clock = ManualClock()
+    ids = Ids(clock, random.Random(7))
+    made = [ids.task("k")]
+    for _ in range(3):
+        made += [*ids.tasks(100), ids.task("k")]
+    clock.advance(0.001)
+    made += ids.tasks(100)
+
+    assert made == [str(UUID(one)) for one in made]
+    assert {UUID(one).version for one in made} == {7}
+    assert {UUID(one).variant for one in made} == {"specified in RFC 4122"}
+    assert len({one[19:] for one in made}) == len(made) == 404
+    assert [one[19:] for one in made[:304]] == sorted(one[19:] for one in made[:304])
+    assert len({partition_of(one) for one in made}) > 100
+    assert made[304][:13] > made[303][:13]
+    assert ids.tasks(3) != ids.tasks(3)
+    assert Ids(ManualClock(), random.Random(7)).tasks(3) == Ids(ManualClock(), random.Random(7)).tasks(3)
+
+
 def test_derived_ids_depend_on_task_attempt_and_index_alone() -> None:
     parent = Ids(ManualClock()).task(None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -53,9 +54,9 @@ def insert(q: Queries, drafts: Sequence[Draft]) -> Steps[None]:
     )
 
 
-def _insert_plain(q: Queries, draft: Draft) -> Statement:
+def _insert_plain(q: Queries, draft: Draft, query: str = "insert_plain") -> Statement:
     return q(
-        "insert_plain",
+        query,
         draft.id,
         draft.name,
         draft.queue,
@@ -87,15 +88,16 @@ def accept(
     Drafts that are `fresh` are sent once only, as in a caller's transaction, which needs no rights but to insert.
     """
     if len(drafts) == 1 and not again and _is_plain(drafts[0]):
-        return Operation("accept", lambda q: _accept_plain(q, drafts[0]), single=True)
+        return Operation("accept", lambda q: _accept_plain(q, drafts[0], fresh), single=True)
     if len(drafts) > 1 and not again and not fresh and all(map(_is_plain, drafts)):
         return Operation("accept", lambda q: _accept_many(q, drafts), single=len(drafts) < MANY)
     single = not again and not any(_needs_care(draft) for draft in drafts)
     return Operation("accept", lambda q: accepted(q, drafts, again, fresh), single=single)
 
 
-def _accept_plain(q: Queries, draft: Draft) -> Steps[list[Accepted | Conflict]]:
-    yield _insert_plain(q, draft)
+def _accept_plain(q: Queries, draft: Draft, fresh: bool) -> Steps[list[Accepted | Conflict]]:
+    """A plain draft that nobody has sent before; in a caller's transaction not even that may be an error."""
+    yield _insert_plain(q, draft, "insert_new" if not fresh and "insert_new" in q else "insert_plain")
     return [Accepted(draft.id)]
 
 
@@ -104,24 +106,27 @@ def _accept_many(q: Queries, drafts: Sequence[Draft]) -> Steps[list[Accepted | C
     if "copy_tasks" in q and len(drafts) >= MANY:
         [(now,)] = yield q("clock")
         untouched = [0, 0, 0, 0, 0, False, False, State.READY.value]
-        yield q(
-            "copy_tasks",
-            [d.id for d in drafts],
-            [d.name for d in drafts],
-            [d.queue for d in drafts],
-            [d.payload for d in drafts],
-            [d.priority for d in drafts],
-            [partition_of(d.id) for d in drafts],
-            now,
-            now,
-            *untouched,
-        )
+        yield q("copy_tasks", *_columns(drafts), now, now, *untouched)
         yield q("notify", sorted({draft.queue for draft in drafts}))
+    elif "insert_all_new" in q:
+        yield q.each("insert_all_new", *_columns(drafts))
     elif "insert_many" in q and sum(len(draft.payload) for draft in drafts) <= TOGETHER:
         yield _insert_many(q, drafts)
     else:
         yield from insert(q, drafts)
     return [Accepted(draft.id) for draft in drafts]
+
+
+def _columns(drafts: Sequence[Draft]) -> tuple[list[Any], ...]:
+    """All that there is to tell of plain drafts."""
+    return (
+        [d.id for d in drafts],
+        [d.name for d in drafts],
+        [d.queue for d in drafts],
+        [d.payload for d in drafts],
+        [d.priority for d in drafts],
+        [partition_of(d.id) for d in drafts],
+    )
 
 
 def _insert_many(q: Queries, drafts: Sequence[Draft]) -> Statement:

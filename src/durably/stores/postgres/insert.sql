@@ -45,6 +45,34 @@ WITH accepted AS (
 )
 SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = ?3::text LIMIT 1
 
+-- :insert_new
+-- The same for a draft that was never sent before. Its id is met by nobody, and if it is, the statement above takes over.
+WITH accepted AS (
+    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
+                               crashes, once, alone, state, name, queue, payload)
+    SELECT ?1::text::uuid, nextval('durably.order_seq'), 0, now, now, 0, ?6::int, ?5::int, 0, 0, 0, false, false,
+           'ready', ?2::text, ?3::text, ?4::bytea
+      FROM (SELECT durably.now() AS now OFFSET 0) n
+     WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::text::uuid) IS NULL
+)
+SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = ?3::text LIMIT 1
+
+-- :insert_all_new
+-- The same for some of them.
+WITH accepted AS (
+    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
+                               crashes, once, alone, state, name, queue, payload)
+    SELECT d.id, nextval('durably.order_seq'), 0, d.now, d.now, 0, d.partition, d.priority, 0, 0, 0, false, false,
+           'ready', d.name, d.queue, d.payload
+      FROM (SELECT *, (SELECT durably.now()) AS now
+              FROM unnest(?1::uuid[], ?2::text[], ?3::text[], ?4::bytea[], ?5::int[], ?6::int[])
+                AS u(id, name, queue, payload, priority, partition)) d
+     WHERE (SELECT h.id FROM durably.history h WHERE h.id = d.id) IS NULL
+)
+SELECT queue, pg_notify('durably', queue)::text
+  FROM (SELECT DISTINCT queue FROM unnest(?3::text[]) u(queue)) q
+ WHERE EXISTS (SELECT 1 FROM durably.sleepers s WHERE s.queue = q.queue)
+
 -- :copy_tasks
 -- Many drafts with nothing special about them. Until the commit their ids keep out whoever sends them again.
 COPY durably.tasks (id, name, queue, payload, priority, partition, created_at, ready_at, version, token, attempt, spent,

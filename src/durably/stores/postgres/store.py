@@ -17,14 +17,18 @@ from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pool import Connection, Pool, begin
+from durably.stores.postgres.under_way import UnderWay
 from durably.stores.postgres.wire import Exchange, Wire
 from durably.stores.protocol import Caller, Finding
+from durably.stores.start import Started
 from durably.stores.statement import Dialect, Operation, Queries, Rows, Steps, array_call, in_schema, load
 
 T = TypeVar("T")
 
 COLLISIONS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
+NEW = ("copy_tasks", "insert_new", "insert_all_new")
+"""What only takes tasks whose ids nobody has met."""
 REPEATS = 20
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -62,7 +66,7 @@ class PostgresStore:
         self.listen_url = checked(listen_url or url)
         known = load(dialect(schema))
         self.queries = known.without("drop_revived")
-        self._careful = known.without("copy_tasks")
+        self._careful = known.without(*NEW)
         """What is asked after an id was met twice."""
         self.pool = Pool(url)
 
@@ -71,7 +75,9 @@ class PostgresStore:
         return redacted(self.url)
 
     def run(self, op: Operation[T]) -> T:
-        queries = self.queries
+        return self._run(op, self.queries)
+
+    def _run(self, op: Operation[T], queries: Queries) -> T:
         for left in range(REPEATS, -1, -1):
             try:
                 with self.pool.connection() as connection:
@@ -95,6 +101,9 @@ class PostgresStore:
                 queries = self._again(op, error, left, queries)
                 await asyncio.sleep(random.uniform(0, 0.02))
         raise AssertionError
+
+    def start(self, op: Operation[T]) -> Started[T]:
+        return _Started(self, op)
 
     def _again(self, op: Operation[T], error: psycopg.Error, left: int, queries: Queries) -> Queries:
         """The queries with which to run an operation again after this error, if that can help."""
@@ -204,6 +213,24 @@ class PostgresStore:
         if isinstance(error, AWAY):
             return StoreUnavailable(f"{where} cannot be reached: {what}", fleeting=True)
         return StoreRejected(f"{where}: {what}")
+
+
+class _Started(UnderWay[T]):
+    """An operation under way; if it must be repeated, that is done when its result is wanted."""
+
+    def __init__(self, store: PostgresStore, op: Operation[T]) -> None:
+        self._store = store
+        self._op = op
+        super().__init__(store.pool.connection(), lambda wire: store._exchange(wire, op, store.queries))
+
+    def result(self) -> T:
+        store = self._store
+        try:
+            return super().result()
+        except UnicodeEncodeError as error:
+            raise StoreRejected(f"{store.address}: {error}") from error
+        except psycopg.Error as error:
+            return store._run(self._op, store._again(self._op, error, REPEATS, store.queries))
 
 
 def _first(error: psycopg.Error) -> str:

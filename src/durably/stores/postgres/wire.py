@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import psycopg
@@ -62,7 +62,7 @@ class Wire:
         """Run a statement; it answers with its rows."""
         if text.startswith("COPY "):
             self._server.send_query(text.encode())
-            return (yield from self._answer(lines(args).encode(self._encoding)))
+            return (yield from self._answer(lines(args)))
         values, formats = self._written(args)
         if not self.direct:
             self._server.send_query_params(text.encode(), values, None, formats, BINARY)
@@ -120,7 +120,7 @@ class Wire:
             formats.append(TEXT)
         return values, formats
 
-    def _answer(self, copied: bytes = b"") -> Exchange[Rows]:
+    def _answer(self, copied: Iterable[str] = ()) -> Exchange[Rows]:
         server = self._server
         yield from self._flush()
         rows: Rows = []
@@ -180,11 +180,13 @@ class Wire:
             yield READ | WRITE
             self._server.consume_input()
 
-    def _feed(self, data: bytes) -> Exchange[None]:
-        for place in range(0, len(data), CHUNK):
-            while not self._server.put_copy_data(data[place : place + CHUNK]):
-                yield WRITE
-            yield from self._flush()
+    def _feed(self, copied: Iterable[str]) -> Exchange[None]:
+        for part in copied:
+            data = part.encode(self._encoding)
+            for place in range(0, len(data), CHUNK):
+                while not self._server.put_copy_data(data[place : place + CHUNK]):
+                    yield WRITE
+                yield from self._flush()
         self._server.put_copy_end()
         yield from self._flush()
 

@@ -23,6 +23,7 @@ from durably.stores.sqlite.examine import examine
 from durably.stores.sqlite.packed import BEGINNING, fetched, packed_columns
 from durably.stores.sqlite.together import Together
 from durably.stores.sqlite.wakeups import DataVersion
+from durably.stores.start import InThread, Started
 from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
 
 P = ParamSpec("P")
@@ -87,6 +88,9 @@ class SqliteStore:
         if not self._migrated:
             self.migrate()
         return self._patiently(self._read, op)
+
+    def start(self, op: Operation[T]) -> Started[T]:
+        return InThread(lambda: self.run(op))
 
     async def arun(self, op: Operation[T]) -> T:
         thread, together = self._writer_thread()

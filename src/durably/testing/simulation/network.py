@@ -14,6 +14,7 @@ import msgspec
 
 from durably.errors import DurablyError, StoreRejected, StoreUnavailable
 from durably.stores.protocol import Caller, Finding
+from durably.stores.start import InThread, Started
 from durably.stores.statement import Operation, Queries, Steps
 from durably.testing.simulation.database import TimedStore
 from durably.testing.simulation.loop import OUTSIDE, Bell, VirtualLoop
@@ -80,7 +81,9 @@ SILENT = frozenset(
         "drop_gate",
         "drop_keys",
         "drop_lines",
+        "insert_all_new",
         "insert_many",
+        "insert_new",
         "insert_plain",
         "insert_tasks",
         "lease_keys",
@@ -435,6 +438,9 @@ class SimulatedStore:
             raise answer.error
         value: T = answer.value
         return value
+
+    def start(self, op: Operation[T]) -> Started[T]:
+        return InThread(lambda: self.run(op))
 
     async def arun(self, op: Operation[T]) -> T:
         if self._network.over:

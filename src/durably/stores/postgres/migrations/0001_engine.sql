@@ -23,10 +23,14 @@ CREATE SEQUENCE durably.token_seq CACHE 1;
 CREATE FUNCTION durably.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
     AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
+-- What is counted up without a look at it must have room. A constraint of the table would be parsed by every statement.
+CREATE DOMAIN durably.version AS bigint CHECK (VALUE < 4611686018427387904);
+CREATE DOMAIN durably.count AS int CHECK (VALUE < 1073741824);
+
 CREATE TABLE durably.tasks (
     id           uuid     NOT NULL,
     seq          bigint   NOT NULL DEFAULT nextval('durably.order_seq'),
-    version      bigint   NOT NULL,
+    version      durably.version NOT NULL,
     created_at   bigint   NOT NULL,
     ready_at     bigint   NOT NULL,
     started_at   bigint,
@@ -34,8 +38,8 @@ CREATE TABLE durably.tasks (
     token        bigint   NOT NULL,
     partition    int      NOT NULL,
     priority     int      NOT NULL,
-    attempt      int      NOT NULL,
-    spent        int      NOT NULL,
+    attempt      durably.count NOT NULL,
+    spent        durably.count NOT NULL,
     crashes      int      NOT NULL,
     once         boolean  NOT NULL,
     alone        boolean  NOT NULL,
@@ -54,8 +58,7 @@ CREATE TABLE durably.tasks (
     unique_key   text,
     progress     text,
     details      bytea,
-    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 50),
-    CONSTRAINT tasks_countable CHECK (version < 4611686018427387904 AND attempt < 1073741824 AND spent < 1073741824)
+    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 50)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tasks_ready   ON durably.tasks (queue, priority, ready_at) WHERE state = 'ready';
 CREATE INDEX tasks_delayed ON durably.tasks (ready_at) WHERE state = 'delayed';
