@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -51,11 +52,11 @@ class Deadlines(Generic[T]):
         self._timer = None
         self._timer_at = float("inf")
         now = self._loop.time()
-        expired: list[T] = []
+        expired: list[tuple[float, T]] = []
         soonest = float("inf")
         for timeout, queue in list(self._queues.items()):
-            due = [what for what, at in queue.items() if at <= now]
-            for what in due:
+            due = [(at, what) for what, at in queue.items() if at <= now]
+            for _, what in due:
                 del queue[what]
             expired += due
             if queue:
@@ -64,5 +65,5 @@ class Deadlines(Generic[T]):
                 del self._queues[timeout]
         if soonest < float("inf"):
             self._set(soonest)
-        for what in expired:
+        for _, what in sorted(expired, key=itemgetter(0)):
             self._expire(what)

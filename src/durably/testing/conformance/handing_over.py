@@ -1,4 +1,4 @@
-"""Handing over: the commit of a limit group's task leases the next in its line, exactly when the next claim would have."""
+"""Handing over: the commit of a limit group's task leases the next in its line, just when the next claim would."""
 
 from __future__ import annotations
 
