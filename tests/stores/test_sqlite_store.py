@@ -274,6 +274,29 @@ def test_a_group_that_cannot_be_written_waits_once_and_one_bad_operation_harms_o
     store.close()
 
 
+def test_an_event_loop_goes_on_while_something_is_written(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "busy.db"))
+    entered, leave = threading.Event(), threading.Event()
+
+    def steps(q: Queries) -> Steps[bool]:
+        entered.set()
+        in_time = leave.wait(20)
+        yield q("lock_session", "nobody")
+        return in_time
+
+    async def story() -> None:
+        slow = asyncio.create_task(store.arun(Operation("slow", steps)))
+        await asyncio.to_thread(entered.wait)
+        next_ones = [asyncio.create_task(store.arun(op)) for op in (open_session("s", 10**9, "here", 1, "{}"), clock())]
+        await asyncio.sleep(0)
+        leave.set()
+        assert await slow
+        await asyncio.gather(*next_ones)
+
+    asyncio.run(story())
+    store.close()
+
+
 def test_a_write_whose_event_loop_was_closed_does_not_stop_the_next(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "loops.db"))
     entered, leave = threading.Event(), threading.Event()

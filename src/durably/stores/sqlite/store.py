@@ -66,6 +66,7 @@ class SqliteStore:
         self._patience = patience
         self._lock = threading.RLock()
         self._read_lock = threading.RLock()
+        self._beginning = threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -99,7 +100,8 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(thread, self.run, op)
 
     def _writer_thread(self) -> tuple[ThreadPoolExecutor, Together]:
-        with self._lock:
+        # Not the lock of the writer, which is held as long as a transaction takes: a loop must not wait for that.
+        with self._beginning:
             if self._executor is None or self._together is None:
                 self._executor = ThreadPoolExecutor(1, thread_name_prefix="durably-sqlite")
                 self._together = Together(self._executor, self._write)
