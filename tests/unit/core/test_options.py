@@ -278,7 +278,7 @@ def test_a_task_with_any_special_option_is_not_a_plain_one(app: Durably, special
     async def work() -> None: ...
 
     plain = work.using(queue="other", priority=7).call().draft()
-    draft = work.using(queue="other", priority=7, **special).call().draft()
+    draft = work.using(**special).using(queue="other", priority=7).call().draft()
 
     assert settings(Settings(), {"queue": "other", "priority": 7}).plain
     assert msgspec.structs.replace(draft, id=plain.id) != plain
