@@ -170,6 +170,7 @@ def test_a_source_that_fails_leaves_what_was_sent_before(url: str) -> None:
 
     [queue] = app.queues.list()
     assert queue.counts == {"ready": bulk.BATCH}
+    assert told == ["enqueued"] * bulk.BATCH
     app.close()
 
 

@@ -15,6 +15,7 @@ from durably.errors import Conflict, StoreUnavailable
 from durably.stores.operations.accept import accept
 from durably.stores.protocol import Store
 from durably.stores.start import Started
+from durably.stores.statement import Operation
 
 BATCH = 4000
 BYTES = 1 << 22
@@ -88,10 +89,10 @@ async def _amade(slices: Iterator[list[Draft]]) -> list[Draft]:
 class Writing:
     """A batch that is being written."""
 
-    def __init__(self, store: Store, batch: list[Draft]) -> None:
+    def __init__(self, store: Store, batch: list[Draft], op: Operation[Answers]) -> None:
         self.batch = batch
         self._store = store
-        self._started: Started[Answers] = store.start(accept(batch))
+        self._started: Started[Answers] = store.start(op)
         self.go_on = self._started.go_on
 
     def result(self) -> Answers:
@@ -110,9 +111,10 @@ def write(store: Store, told: Told, slices: Iterator[list[Draft]]) -> Bulk:
     writing: Writing | None = None
     try:
         while batch := _made(slices, writing):
+            op = accept(batch)
             before, writing = writing, None
             answers = [] if before is None else _counted(tally, told, before)
-            writing = Writing(store, batch)
+            writing = Writing(store, batch, op)
             if before is not None:
                 for place in range(0, len(answers), SLICE):
                     told(before.batch[place : place + SLICE], answers[place : place + SLICE])
@@ -123,7 +125,7 @@ def write(store: Store, told: Told, slices: Iterator[list[Draft]]) -> Bulk:
     finally:
         if writing is not None:
             with suppress(Exception):
-                writing.result()
+                told(writing.batch, writing.result())
     return tally.total
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from durably import BadOption, Durably, Retry, Unique
@@ -250,3 +251,35 @@ def test_an_option_that_does_not_exist_is_refused_with_those_that_do() -> None:
 def test_the_shortest_time_is_longer_than_nothing() -> None:
     assert settled(timeout=0.5).timeout == 0.5
     assert settled(expires=0.000001).expires == 1
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        {"key": "k"},
+        {"order": "pause"},
+        {"limit": "g"},
+        {"unique": "u"},
+        {"expires": "1h"},
+        {"retention": "1h"},
+        {"tags": ["red"]},
+        {"at_most_once": True},
+        {"crash_cap": 5},
+        {"on_dead": "other"},
+        {"delay": "1s"},
+        {"at": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"retry": Retry.after("1s")},
+        {"timeout": "5s"},
+    ],
+    ids=lambda special: next(iter(special)),
+)
+def test_a_task_with_any_special_option_is_not_a_plain_one(app: Durably, special: CallOptions) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    plain = work.using(queue="other", priority=7).call().draft()
+    draft = work.using(**special).using(queue="other", priority=7).call().draft()
+
+    assert settings(Settings(), {"queue": "other", "priority": 7}).plain
+    assert msgspec.structs.replace(draft, id=plain.id) != plain
+    assert (draft.queue, draft.priority, draft.payload) == (plain.queue, plain.priority, plain.payload)
