@@ -155,7 +155,7 @@ def completes(name: str) -> Act:
 
 
 def goes_on(name: str, session: str, queues: list[str]) -> Act:
-    """A worker reports that the head of a key is done, and takes the next one if nobody else waits."""
+    """A worker reports that one of a key or a line is done, and takes the next one if nobody else waits."""
 
     def start(held: Held) -> Program:
         onward = Onward(session, queues, {"work"}, BATCH)

@@ -340,6 +340,38 @@ GROUPS = World(
 )
 
 
+def _handed(make: Maker) -> None:
+    make.run(control.set_limit("g:api", 2, None, 1.0))
+    make.lease("a", draft("y1", "h", gate="api"))
+    make.lease("gone", draft("y2", "h", gate="api"))
+    make.accept(draft("y3", "h", gate="api"), draft("y4", "h", gate="api"))
+    make.admit()
+
+
+HANDED = World(
+    "limit group that goes on",
+    ["h"],
+    _handed,
+    [
+        accepts(draft("a1", "h", gate="api")),
+        goes_on("y1", "a", ["h"]),
+        goes_on("y2", "gone", ["h"]),
+        claims("b", ["h"]),
+        completes("y2"),
+        cancels("y1"),
+        cancels("y3"),
+        reaps(),
+        closes("a"),
+        gives_back("a"),
+        limits("g:api", 3),
+        limits("g:api", None),
+        limits("q:h", 5),
+        sets_queue("h", "paused"),
+    ],
+    [accepts_and_cancels(draft("c1", "h", gate="api"), "y3")],
+)
+
+
 def _limited_queue(make: Maker) -> None:
     make.run(control.set_limit("q:m", 4, None, 1.0))
     make.lease("a", draft("m1", "m"))
@@ -473,4 +505,4 @@ REQUESTS = World(
     [accepts_and_cancels(draft("c1", key="idle"), "i1", "h1")],
 )
 
-WORLDS = [PLAIN, KEYED, LAST, QUIET, AHEAD, GROUPS, LIMITED, RATES, UNIQUE, REQUESTS]
+WORLDS = [PLAIN, KEYED, LAST, QUIET, AHEAD, GROUPS, HANDED, LIMITED, RATES, UNIQUE, REQUESTS]

@@ -12,10 +12,11 @@ import pytest
 
 from durably.core import lifecycle
 from durably.core.change import Change
+from durably.core.limits import Allowance
 from durably.core.moment import SECOND, HostClock
 from durably.core.task import Draft, State, Task
 from durably.errors import StoreUnavailable
-from durably.stores.operations import accept, claim, commit
+from durably.stores.operations import accept, claim, commit, handover
 from durably.stores.operations.desk import Lane
 from durably.stores.statement import Queries, Query, Steps
 from durably.testing.simulation.database import TimedStore
@@ -116,6 +117,16 @@ _queries(
     "is not a new one",
     ("claim_ready", "attempt = attempt + 1, spent = spent + 1", "attempt = attempt, spent = spent"),
 )
+
+
+def _limits(scenario: Scenario) -> bool:
+    """Whether a limit is changed while something runs."""
+    return any(order.kind == "limit" for order in scenario.orders)
+
+
+@mutant("permits are handed over whatever the limit is by now", "commit_and_go_on", concerns=_limits)
+def _(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "allowance", lambda gate, in_use, now, room: Allowance(room, 0))
 
 
 @mutant("a key is free again as soon as its head is claimed", "without holding its lease")

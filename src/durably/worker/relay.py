@@ -1,4 +1,4 @@
-"""Committing results, and going on at once with the next task of a key or a limit group whose last one was done."""
+"""Committing results, and going on at once with the next task of a key or a line whose last one was done."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Relay:
         return committed.verdicts
 
     def _room(self, changes: Sequence[Change]) -> tuple[int, int]:
-        """Slots that these changes free for the next tasks of their keys and lines, and those free for others."""
+        """Slots that these changes free for whoever is next in their keys and lines, and slots for others."""
         freed = len({(one.task.queue, one.task.key) for one in changes if _frees_a_key(one)}) + places(changes).total()
         spare = self._spare() if freed else None
         if spare is None:

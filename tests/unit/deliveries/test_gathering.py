@@ -10,6 +10,7 @@ import pytest
 from durably.client.perloop import PerLoop
 from durably.core.delivery import Condition, Destination, Kind, Outcome, Rules
 from durably.deliveries.acquaintance import LATELY, MANY, TRIAL, Acquaintances
+from durably.deliveries.brakes import Brakes, settled
 from durably.deliveries.lessons import Lesson, Lessons, learned
 from durably.deliveries.limits import Limits
 from durably.deliveries.writer import Writer
@@ -53,6 +54,48 @@ class TestAcquaintances:
 
         assert not peers.may_begin("busy", 0.0)
         assert len(peers._peers) < MANY
+
+    async def test_whoever_waits_for_news_hears_when_one_has_ended(self) -> None:
+        peers, loop = Acquaintances(), asyncio.get_running_loop()
+        peers.begin("a")
+        waiting = [asyncio.create_task(peers.news("a", loop, 60)) for _ in range(2)]
+        await asyncio.sleep(0)
+
+        assert not await peers.news("a", loop, 0)
+        peers.end("a", 1.0, answered=False)
+
+        assert await asyncio.gather(*waiting) == [True, True]
+
+
+class TestBrakes:
+    def test_the_last_word_counts_and_the_longest_hold(self) -> None:
+        line, other = ("q", "g"), ("q", "h")
+
+        assert settled([(line, 1.0), (line, 3.0), (line, 2.0)]) == {line: 3.0}
+        assert settled([(line, 1.0), (other, 5.0), (line, None)]) == {line: None, other: 5.0}
+        assert settled([(line, 9.0), (line, None), (line, 1.0)]) == {line: 1.0}
+
+    async def test_a_release_finds_every_hold_written_that_was_asked_for_before(self) -> None:
+        said: list[str] = []
+        asked, written = asyncio.Event(), asyncio.Event()
+
+        class Store:
+            async def arun(self, op: Any) -> None:
+                said.append(op.name)
+                asked.set()
+                await written.wait()
+                said.append(f"{op.name} is written")
+
+        brakes = Brakes(Store(), asyncio.get_running_loop())  # type: ignore[arg-type]
+        asking = [asyncio.create_task(brakes.hold(("q", "g"), 1.0)) for _ in range(3)]
+        await asked.wait()
+        asking.append(asyncio.create_task(brakes.release(("q", "g"))))
+        await asyncio.sleep(0)
+        assert said == ["hold_line"]
+        written.set()
+        await asyncio.gather(*asking)
+
+        assert said == ["hold_line", "hold_line is written", "release_line", "release_line is written"]
 
 
 class TestLessons:

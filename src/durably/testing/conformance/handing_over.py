@@ -1,4 +1,4 @@
-"""Handing over: the commit of a limit group's task leases the next in its line, just when the next claim would."""
+"""Handing over: the commit of a limit group's task leases the next in its line, if the next claim would have."""
 
 from __future__ import annotations
 
@@ -36,8 +36,14 @@ def a_line_of_another_queue_waits_for_the_gate(world: World, _: str) -> None:
     assert world.claim(world.session(), queues=("other",)) == []
 
 
+def another_line_is_ready(world: World, _: str) -> None:
+    world.add(gate="other")
+    assert world.claim(world.session(), room=0) == []
+
+
 IN_THE_WAY: dict[str, Callable[[World, str], object]] = {
     "another limit group waits": lambda world, _: world.add(gate="other"),
+    "another limit group waits that a claim has seen": another_line_is_ready,
     "a key waits for the same gate": a_key_waits_for_the_gate,
     "a line of another queue waits for the same gate": a_line_of_another_queue_waits_for_the_gate,
     "a key is ready": lambda world, _: world.add(key="k"),
@@ -200,6 +206,20 @@ class HandingOver:
 
         assert len(next_ones(committed)) == 2
         assert len(world.claim(world.session())) == 1
+
+    def test_every_line_goes_on_with_as_many_as_have_ended_in_it(self, world: World) -> None:
+        for gate in ("g", "h"):
+            world.run(set_limit(f"g:{gate}", 5, None, 1.0))
+            for _ in range(4):
+                world.add(gate=gate)
+        session = world.session()
+        tasks = world.claim(session, room=3)
+        ended = sorted(task.gate or "" for task in tasks)
+
+        committed = go_on(world, session, *done(*tasks), room=3)
+
+        assert committed.went is not None
+        assert sorted(task.gate or "" for task in committed.went.tasks) == ended
 
     @pytest.mark.parametrize(("spare", "goes"), [(1, False), (2, True)])
     def test_it_is_handed_over_beside_others_for_whom_there_is_room_too(

@@ -59,6 +59,18 @@ class Limiting:
         world.finish(*held)
         assert len(world.claim(session, queues=queues)) == 3
 
+    def test_a_group_that_ends_lets_those_on_who_wait_for_its_queue(self, world: World) -> None:
+        limit(world, "q:default", concurrency=2)
+        world.add(gate="g")
+        session = world.session()
+        [task] = world.claim(session)
+        keyed = {world.add(key="k"), world.add(key="l")}
+        [first] = world.claim(session)
+
+        world.finish(task)
+
+        assert {first.id} | {one.id for one in world.claim(session)} == keyed
+
     def test_a_throttled_group_at_the_front_slows_no_one_else(self, world: World) -> None:
         limit(world, "g:slow", concurrency=1)
         for _ in range(300):

@@ -70,6 +70,10 @@ class _Drawing:
         self._queuing = self._ahead.random() < 0.15
         if self._queuing:
             self._features = (self._features | {"keyed"}) - {"limited", "delayed"}
+        # Many tasks of one limit group: then a commit hands its permits over to the next ones.
+        self._lining = not self._queuing and random.Random(f"line {seed}").random() < 0.15
+        if self._lining:
+            self._features = (self._features | {"limited"}) - {"keyed", "delayed"}
         self._killers = self._maybe(0.4)
         self._snoozers = self._maybe(0.2)
         self._regrets = self._maybe(0.3)
@@ -184,6 +188,8 @@ class _Drawing:
     def _limits(self) -> tuple[Limit, ...]:
         if "limited" not in self._features:
             return ()
+        if self._lining:
+            return (self._limit(f"g:{GROUPS[0]}"),)
         return tuple(self._limit(gate) for gate in GATES if self._maybe(0.6))
 
     def _limit(self, gate: str) -> Limit:
@@ -226,7 +232,7 @@ class _Drawing:
 
     def _moment(self) -> float:
         """Often close together, so that many things wait at once."""
-        if self._queuing:
+        if self._queuing or self._lining:
             return round(self._chance.uniform(0, HORIZON * 0.05), 3)
         return round(self._chance.uniform(0, HORIZON * self._chance.choice((0.1, 0.3, 0.9))), 3)
 
@@ -234,15 +240,15 @@ class _Drawing:
         options: dict[str, Any] = {"queue": self._chance.choice(QUEUES), "retry": self._retry()}
         if "priorities" in self._features:
             options["priority"] = self._chance.choice((1, 5, 5, 9))
-        if self._queuing:
+        if self._queuing or self._lining:
             options["queue"] = QUEUES[0]
         if "keyed" in self._features and self._maybe(1.0 if self._queuing else 0.6):
             key = self._chance.choice("ad" if self._queuing else "abcdm")
             mixed = self._chance.choice(("block", "overtake", "pause"))
             options["key"] = key
             options["order"] = {"a": "block", "b": "overtake", "c": "pause", "d": "block", "m": mixed}[key]
-        if "limited" in self._features and self._maybe(0.5):
-            options["limit"] = self._chance.choice(GROUPS)
+        if "limited" in self._features and self._maybe(1.0 if self._lining else 0.5):
+            options["limit"] = self._chance.choice(GROUPS[:1] if self._lining else GROUPS)
         if "delayed" in self._features and self._maybe(0.4):
             options["delay"] = round(self._chance.uniform(0.01, 5), 3)
         if "expiring" in self._features and self._maybe(0.3):
