@@ -7,8 +7,7 @@ import logging
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,8 +25,6 @@ from durably.worker.report import Report, Reporter
 
 log = logging.getLogger("durably.running")
 
-EAGERLY: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
-"""Each attempt is a task of the event loop with contextvars of its own; it begins at once, where Python can."""
 AT_ONCE = 32
 """So many attempts begin in a row before the loop turns: what ends in its first step is gone before the next begin."""
 LENT = 1000
@@ -64,7 +61,6 @@ class Running:
         self._executor = Executor(engine, concurrency, chance)
         self._deadlines: Deadlines[Attempt] = Deadlines(self._loop, self._expire)
         self._introduce = self._context_of
-        self._begin: Callable[..., asyncio.Task[None]] = partial(asyncio.Task, loop=self._loop, **EAGERLY)
         self._claimed: deque[tuple[Task, int]] = deque()
         self.chains = Chains()
         self._beginning = False
@@ -87,16 +83,12 @@ class Running:
         return begun | {task.id for task, _ in self._claimed} | {*self.chains.waiting()}
 
     def start(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
-        """Begin an attempt of each of them: a few now, or many a few at a time, after the next claim was sent."""
+        """Begin an attempt of each of them: the first ones now, the others a few at a time."""
         if behind:
             self.chains.begin(tasks, behind, now, self._loop.time())
         self._claimed.extend([(task, now) for task in tasks])
-        if self._beginning:
-            return
-        if len(self._claimed) <= AT_ONCE:
+        if not self._beginning:
             self._begin_some()
-        else:
-            self._begin_soon()
 
     def _begin_some(self) -> None:
         self._beginning = False
@@ -180,7 +172,7 @@ class Running:
         self._attempts[attempt] = None
         if self._events.observed:
             self._events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
-        attempt.done = self._begin(self._work(attempt, arguments), name=task.id)
+        attempt.done = _begin(self._loop, self._work(attempt, arguments), task.id)
 
     def _context_of(self, attempt: Attempt) -> Context:
         return Context(self._engine, attempt.task, self._noted, self._lend, attempt.deadline)
@@ -345,3 +337,10 @@ class Running:
             log.warning("no task named %r is declared here; it is put back for a worker that knows it", task.name)
         wait = back_off(min(strikes, 10))
         self._refuse(Report(task, lambda one: lifecycle.put_back(one, wait), "unknown"))
+
+
+def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start a coroutine as a task with contextvars of its own; at once, where Python can."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
+    return asyncio.Task(work, loop=loop, name=name)
