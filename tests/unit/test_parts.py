@@ -1,16 +1,22 @@
-"""Small parts by themselves: deadlines, sessions, the failure tracker, batches of drafts."""
+"""Small parts by themselves: deadlines, sessions, the failure tracker, batches of drafts, events, contexts."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
+from typing import Any
 
 from durably import BadOption
 from durably.client.bulk import BATCH, BYTES, SLICE, batches
-from durably.core.task import Draft
+from durably.core.task import NO_OPTIONS, Draft
+from durably.observe.events import Event, Events
 from durably.worker.deadlines import Deadlines
+from durably.worker.execute import Attempt
 from durably.worker.scanners import ROUNDS, STRIKES, Failures, one_by_one
 from durably.worker.session import Session
+
+from .core.facts import a_task
 
 
 def test_deadlines_ring_in_time_and_not_for_what_was_disarmed() -> None:
@@ -125,3 +131,46 @@ def test_a_batch_of_drafts_ends_with_their_number_or_with_their_bytes() -> None:
     assert [len(batch) for batch in batches(small)] == [BATCH, 1]
     assert [len(batch) for batch in batches(large)] == [SLICE, 1]
     assert [draft for batch in batches(small) for draft in batch] == small
+
+
+def test_events_are_observed_as_long_as_anybody_listens() -> None:
+    events = Events()
+    seen: list[Event] = []
+    assert not events.observed
+    leave, leave_too = events.subscribe(seen.append), events.subscribe(seen.append)
+    leave()
+    assert events.observed
+    events.emit(Event("started"))
+    leave_too()
+    assert not events.observed
+    assert seen == [Event("started")]
+
+
+def test_everyone_who_asks_for_the_context_of_an_attempt_gets_the_same_one() -> None:
+    meeting = threading.Barrier(2, timeout=10)
+    made: list[object] = []
+
+    def introduce(attempt: Attempt) -> Any:
+        made.append(attempt)
+        return object()
+
+    class Declared:
+        class settings:
+            timeout = None
+
+    declared: Any = Declared
+    attempt = Attempt(a_task(), declared, NO_OPTIONS, 0.0, introduce)
+    found: list[object] = []
+
+    def ask() -> None:
+        meeting.wait()
+        found.append(attempt.context)
+
+    assert attempt.known is None
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [attempt]
+    assert found == [attempt.known] * 2

@@ -172,7 +172,7 @@ class Signature:
 
     def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
         """The positional and the keyword arguments for a call."""
-        arguments = self._decode(data)
+        arguments = self._decode(data) if self._arguments is None else self._arguments.decode(data)
         if self._simple:
             return [], msgspec.structs.asdict(arguments)
         positional = [getattr(arguments, name) for name in self._positional]

@@ -26,24 +26,31 @@ from durably.core.task import (
 )
 
 DEFAULT_RETENTION = 7 * 86400.0
+_KEPT = micros(DEFAULT_RETENTION)
+_DONE = State.DONE
 CRASH_BASE = 5.0
 CRASH_FACTOR = 4.0
 
 
 def complete(
-    task: Task, result: bytes | None, *, retention: float | None = None, spawned: tuple[Draft, ...] = (), ran: int = 0
+    task: Task, result: bytes | None, retention: float | None = None, spawned: tuple[Draft, ...] = (), ran: int = 0
 ) -> Change:
     """The handler returned. A cancel request that came too late changes nothing: the work is done."""
     return Change(
         task,
-        State.DONE,
+        _DONE,
         task.spent,
         task.crashes,
         result=result,
         spawned=spawned,
-        keep_for=micros(DEFAULT_RETENTION if retention is None else retention),
+        keep_for=_KEPT if retention is None else micros(retention),
         started_ago=ran,
     )
+
+
+def complete_anew(change: Change, task: Task) -> Change:
+    """The same success, of a task about which something else was written meanwhile."""
+    return msgspec.structs.replace(change, task=task, spent=task.spent, crashes=task.crashes)
 
 
 def fail(task: Task, failure: Failure, retry: Retry, jitter: float, *, ran: int = 0, outcome: str = "failed") -> Change:

@@ -74,16 +74,19 @@ class Events:
 
     def __init__(self) -> None:
         self._subscribers: list[Subscriber] = []
+        self.observed = False
+        """Whether anyone listens, so that an event need not be made for nobody."""
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` with every event from now on, in the thread where it happens; the answer unsubscribes."""
         self._subscribers.append(subscriber)
-        return lambda: self._subscribers.remove(subscriber)
+        self.observed = True
 
-    @property
-    def observed(self) -> bool:
-        """Whether anyone listens, so that an event need not be made for nobody."""
-        return bool(self._subscribers)
+        def unsubscribe() -> None:
+            self._subscribers.remove(subscriber)
+            self.observed = bool(self._subscribers)
+
+        return unsubscribe
 
     def emit(self, event: Event) -> None:
         for subscriber in self._subscribers:

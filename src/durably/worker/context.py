@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,13 +16,21 @@ from durably.core.task import Draft, Task, clean
 from durably.errors import BadOption, DurablyError, SessionLost
 from durably.stores.operations.commit import set_progress
 
-_current: ContextVar[Context] = ContextVar("durably_current")
+
+class Known(Protocol):
+    """What runs here. Its context is made for whoever asks for it, and most do not."""
+
+    @property
+    def context(self) -> Context: ...
+
+
+_current: ContextVar[Known] = ContextVar("durably_current")
 
 
 def current() -> Context:
     """The task that is running here; only a handler has one."""
     try:
-        return _current.get()
+        return _current.get().context
     except LookupError:
         raise DurablyError("current() works only inside a running task") from None
 
@@ -45,7 +53,12 @@ class Context:
     )
 
     def __init__(
-        self, engine: Engine, task: Task, noted: Callable[[Context], None], lend: Callable[[Context], None]
+        self,
+        engine: Engine,
+        task: Task,
+        noted: Callable[[Context], None],
+        lend: Callable[[Context], None],
+        deadline: float | None = None,
     ) -> None:
         self._engine = engine
         self._task = task
@@ -54,7 +67,7 @@ class Context:
         self._leaving: Any = None
         self._cancelled = False
         self._spawned: list[Draft] = []
-        self.deadline: float | None = None
+        self.deadline = deadline
         """When the attempt will be timed out, on the monotonic clock; None without a timeout."""
         self.lent = False
         """Whether another task has its slot."""
@@ -170,6 +183,5 @@ class Context:
         return self._engine.payload(self._task.name, encode(details, f"the details of {self._task.name!r}"))
 
 
-def enter(context: Context) -> None:
-    """Make it the current one in this contextvars context."""
-    _current.set(context)
+enter = _current.set
+"""Make it the current one in this contextvars context."""

@@ -19,9 +19,9 @@ class Deadlines(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
-    def arm(self, timeout: float, what: T) -> float:
+    def arm(self, timeout: float, what: T, now: float | None = None) -> float:
         """Watch it from now on; the moment of its deadline on the loop's clock."""
-        at = self._loop.time() + timeout
+        at = (self._loop.time() if now is None else now) + timeout
         queue = self._queues.get(timeout)
         if queue is None:
             queue = self._queues[timeout] = {}

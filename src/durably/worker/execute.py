@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -23,9 +24,11 @@ from durably.core.task import Failure, Options, Task, unpack_options
 from durably.errors import Discard, GivenUp, Instruction, Permanent, RetryAfter, Snooze
 from durably.observe.events import Kind
 from durably.worker.context import Context, enter
-from durably.worker.report import Completion, Report
+from durably.worker.report import Report
 
 log = logging.getLogger("durably.execute")
+
+_introducing = threading.Lock()
 
 AnyDefinition = Definition[..., Any]
 Arguments = tuple[list[Any], dict[str, Any]]
@@ -35,13 +38,15 @@ class Attempt:
     """One attempt in flight."""
 
     __slots__ = (
+        "_introduce",
         "armed",
         "begun",
-        "context",
+        "deadline",
         "definition",
         "done",
         "finished",
         "interrupted",
+        "known",
         "options",
         "started",
         "task",
@@ -49,13 +54,20 @@ class Attempt:
     )
 
     def __init__(
-        self, task: Task, definition: AnyDefinition, options: Options, context: Context, started: float
+        self,
+        task: Task,
+        definition: AnyDefinition,
+        options: Options,
+        started: float,
+        introduce: Callable[[Attempt], Context],
     ) -> None:
         self.task = task
         self.definition = definition
         self.options = options
-        self.context = context
         self.started = started
+        self._introduce = introduce
+        self.known: Context | None = None
+        """Its context, if anybody has asked for it."""
         self.begun = False
         """Whether its handler was called."""
         self.finished = False
@@ -65,7 +77,17 @@ class Attempt:
         self.timeout = options.timeout if options.timeout is not None else definition.settings.timeout
         self.armed: float | None = None
         """Under which timeout its deadline is watched."""
+        self.deadline: float | None = None
+        """When it will be timed out."""
         self.done: asyncio.Task[None] | None = None
+
+    @property
+    def context(self) -> Context:
+        """The attempt from the inside. A thread and the loop may ask at the same time, and get the same one."""
+        if self.known is None:
+            with _introducing:
+                self.known = self.known or self._introduce(self)
+        return self.known
 
     @property
     def retry(self) -> Retry:
@@ -91,7 +113,7 @@ class Executor:
     def call(self, attempt: Attempt, arguments: Arguments) -> Awaitable[Any]:
         """Call the handler; what it returns or raises is the caller's to judge."""
         args, kwargs = arguments
-        enter(attempt.context)
+        enter(attempt)
         function: Callable[..., Any] = attempt.definition.function
         if attempt.definition.is_async:
             return function(*args, **kwargs)  # type: ignore[no-any-return]
@@ -101,14 +123,16 @@ class Executor:
 
     def returned(self, attempt: Attempt, value: Any, ran: float) -> Report:
         """The handler returned: the task is done, if its result can be kept."""
+        task, known = attempt.task, attempt.known
         try:
             result = None
             if value is not None:
-                result = self._engine.payload(attempt.task.name, encode(value, f"the result of {attempt.task.name!r}"))
+                result = self._engine.payload(task.name, encode(value, f"the result of {task.name!r}"))
+            spawned = () if known is None else known.successors
+            change = lifecycle.complete(task, result, attempt.options.retention, spawned, micros(ran))
         except Exception as error:
             return self.failed(attempt, Failure.of(error, permanent=True), ran)
-        completion = Completion(result, attempt.options.retention, attempt.context.successors, micros(ran))
-        return Report(attempt.task, completion, "completed", ran)
+        return Report(task, change, "completed", ran)
 
     def raised(self, attempt: Attempt, error: BaseException, ran: float) -> Report:
         """The handler raised: what it asked for, or a failure."""

@@ -10,10 +10,10 @@ from typing import Literal
 import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
-from durably.core.lifecycle import complete, fail
+from durably.core.lifecycle import complete_anew, fail
 from durably.core.moment import SECOND
 from durably.core.retry import Retry
-from durably.core.task import Draft, Failure, State, Task
+from durably.core.task import Failure, State, Task
 from durably.errors import StoreRejected, StoreUnavailable
 from durably.observe.events import Event, Events, Kind
 
@@ -31,23 +31,12 @@ Key = tuple[str, str | None]
 Commit = Callable[[Sequence[Change]], Awaitable[list[Verdict]]]
 
 
-class Completion(msgspec.Struct, frozen=True, gc=False):
-    """How to decide about an attempt that returned. A closure would do, but it costs more, and there are many."""
-
-    result: bytes | None
-    retention: float | None
-    spawned: tuple[Draft, ...]
-    ran: int
-
-    def __call__(self, task: Task) -> Change:
-        return complete(task, self.result, retention=self.retention, spawned=self.spawned, ran=self.ran)
-
-
 class Report(msgspec.Struct, frozen=True, gc=False):
     """What became of an attempt: the task as it was claimed, how to decide, and what to call it."""
 
     task: Task
-    decide: Decide
+    decide: Decide | Change
+    """How to decide; of a success it is known at once what becomes of the task as it was claimed."""
     kind: Kind
     duration: float = 0.0
     error: str | None = None
@@ -84,6 +73,7 @@ class Reporter:
         self._settling: dict[Lane, list[Report]] = {}
         self._taken: dict[Lane, set[Key]] = {"all": set(), "keyed": set()}
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
+        self._anything = self._arrived["all"]
         self._closing = False
         self.freeing: set[str] = set()
         """Tasks whose success is not committed yet, and lets their keys go on."""
@@ -96,7 +86,7 @@ class Reporter:
     def add(self, report: Report) -> None:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
-        self._arrived["all"].set()
+        self._anything.set()
         if report.task.key is not None:
             self._arrived["keyed"].set()
             if report.kind == "completed" and self._is_last(report.task):
@@ -128,7 +118,8 @@ class Reporter:
             await self._settle(batch)
             self._settling[lane] = []
             self._taken[lane].clear()
-            self.freeing.difference_update([report.task.id for report in batch])
+            if self.freeing:
+                self.freeing.difference_update([report.task.id for report in batch])
             self._settled()
 
     async def _let_gather(self) -> None:
@@ -161,7 +152,7 @@ class Reporter:
 
     async def _settle(self, batch: list[Report], *, refused: bool = False) -> None:
         """Commit a batch. One bad row splits it; a store that is away is waited for."""
-        pending, changes = batch, [self._decided(report, report.task) for report in batch]
+        pending, changes = batch, self._all_decided(batch)
         pause = FIRST_PAUSE
         while pending:
             try:
@@ -191,7 +182,8 @@ class Reporter:
         self._applied([verdict.change for verdict in verdicts if isinstance(verdict, Applied)])
         for report, verdict in zip(reports, verdicts, strict=True):
             if isinstance(verdict, Applied):
-                self._tell(report, verdict.change)
+                if self._events.observed:
+                    self._tell(report, verdict.change)
                 continue
             current = verdict.current
             ours = current is not None and current.token == report.task.token
@@ -204,10 +196,18 @@ class Reporter:
                 self._fence(report, verdict)
         return again, changes
 
+    def _all_decided(self, reports: list[Report]) -> list[Change]:
+        """What becomes of each task as it was claimed; most were done, and nothing follows."""
+        return [
+            one if type(one := report.decide) is Change and not one.spawned else self._decided(report, report.task)
+            for report in reports
+        ]
+
     def _decided(self, report: Report, task: Task) -> Change:
         """The decision about the task as it is now; one that cannot be made is a failure of this task alone."""
         try:
-            change = report.decide(task)
+            decide = report.decide
+            change = complete_anew(decide, task) if isinstance(decide, Change) else decide(task)
             if report.details is not None and change.state is not State.DONE:
                 change = msgspec.structs.replace(change, details=report.details)
             return self._seal(change)
@@ -218,14 +218,12 @@ class Reporter:
             return fail(bare, Failure.of(error, permanent=True), Retry.never(), 0.0)
 
     def _tell(self, report: Report, change: Change) -> None:
-        if not self._events.observed:
-            return
-        task = change.task
+        task, kind = change.task, report.kind
         facts = (task.id, task.name, task.queue, task.attempt, task.session, report.duration, change.due_in / SECOND)
-        self._events.emit(Event(report.kind, *facts, reason=change.reason, error=report.error))
-        after = aftermath(change, report.kind)
+        self._events.emit(Event(kind, *facts, change.reason, report.error))
+        after = None if kind == "completed" else aftermath(change, kind)
         if after is not None:
-            self._events.emit(Event(after, *facts, reason=change.reason, error=report.error))
+            self._events.emit(Event(after, *facts, change.reason, report.error))
 
     def _fence(self, report: Report, verdict: Stale) -> None:
         task = report.task

@@ -14,7 +14,7 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.core import lifecycle
-from durably.core.task import Failure, Task
+from durably.core.task import NO_OPTIONS, Failure, Task
 from durably.observe.events import Event
 from durably.stores.operations.keys import Behind
 from durably.worker.chains import Chains
@@ -51,6 +51,7 @@ class Running:
         may_follow: Callable[[], bool],
     ) -> None:
         self._engine = engine
+        self._events = engine.events
         self._definitions = definitions
         self._reporter = reporter
         self._noted = noted
@@ -59,6 +60,7 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(engine, concurrency, chance)
         self._deadlines: Deadlines[Attempt] = Deadlines(self._loop, self._expire)
+        self._introduce = self._context_of
         self._claimed: deque[tuple[Task, int]] = deque()
         self.chains = Chains()
         self._beginning = False
@@ -93,10 +95,19 @@ class Running:
         if not self._may_start():
             self._give_back_claimed()
         for _ in range(min(AT_ONCE, len(self._claimed))):
-            self._try(*self._claimed.popleft())
+            task, now = self._claimed.popleft()
+            # A row that nobody foresaw harms only itself.
+            try:
+                self._start(task, now)
+            except Exception as error:
+                log.exception("task %s could not be started", task.id)
+                self._spoil(task, Failure.of(error))
         if self._claimed:
-            self._beginning = True
-            self._loop.call_soon(self._begin_some)
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        self._beginning = True
+        self._loop.call_soon(self._begin_some)
 
     def _give_back_claimed(self) -> None:
         while self._claimed:
@@ -131,18 +142,10 @@ class Running:
         if following is not None:
             self._claimed.appendleft((following, chain.now(self._loop.time())))
             if not self._beginning:
-                self._beginning = True
-                self._loop.call_soon(self._begin_some)
-
-    def _try(self, task: Task, now: int) -> None:
-        """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
-        try:
-            self._start(task, now)
-        except Exception as error:
-            log.exception("task %s could not be started", task.id)
-            self._spoil(task, Failure.of(error))
+                self._begin_soon()
 
     def _start(self, task: Task, now: int) -> None:
+        """Begin an attempt, or report at once why it cannot begin."""
         definition = self._definitions.get(task.name)
         if definition is None:
             self._put_back(task)
@@ -150,10 +153,10 @@ class Running:
         if task.cancel is not None:
             self._refuse(Report(task, lifecycle.stop, "cancelled"))
             return
-        if overdue(task, now):
+        if task.expires_at is not None and overdue(task, now):
             self._refuse(Report(task, lifecycle.expire, "expired"))
             return
-        options = readable_options(task)
+        options = NO_OPTIONS if task.options is None else readable_options(task)
         if isinstance(options, Failure):
             self._spoil(task, options)
             return
@@ -161,15 +164,18 @@ class Running:
         if isinstance(arguments, Failure):
             self._spoil(task, arguments)
             return
-        context = Context(self._engine, task, self._noted, self._lend)
-        attempt = Attempt(task, definition, options, context, self._loop.time())
+        started = self._loop.time()
+        attempt = Attempt(task, definition, options, started, self._introduce)
         if attempt.timeout is not None:
             attempt.armed = attempt.timeout
-            context.deadline = self._deadlines.arm(attempt.timeout, attempt)
+            attempt.deadline = self._deadlines.arm(attempt.timeout, attempt, started)
         self._attempts[attempt] = None
-        if self._engine.events.observed:
-            self._engine.events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
+        if self._events.observed:
+            self._events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
         attempt.done = _begin(self._loop, self._work(attempt, arguments), task.id)
+
+    def _context_of(self, attempt: Attempt) -> Context:
+        return Context(self._engine, attempt.task, self._noted, self._lend, attempt.deadline)
 
     def _lend(self, context: Context) -> None:
         if not context.lent and self.lent < LENT:
@@ -240,7 +246,8 @@ class Running:
         finally:
             attempt.finished = True
             del self._attempts[attempt]
-            self.lent -= attempt.context.lent
+            if attempt.known is not None:
+                self.lent -= attempt.known.lent
             if self.chains:
                 self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:
@@ -251,8 +258,9 @@ class Running:
             self.freed.set()
 
     def _report(self, attempt: Attempt, report: Report) -> None:
-        left = None if report.kind == "completed" else attempt.context.left
-        self._reporter.add(report if left is None else msgspec.structs.replace(report, details=left))
+        if report.kind != "completed" and attempt.known is not None and (left := attempt.known.left) is not None:
+            report = msgspec.structs.replace(report, details=left)
+        self._reporter.add(report)
 
     def _raised(self, attempt: Attempt, error: BaseException) -> Report | None:
         ran = self._loop.time() - attempt.started
@@ -315,7 +323,7 @@ class Running:
         self._report(what, self._executor.timed_out(what, ran))
         log.warning("task %s (%s) was timed out, but its code goes on and keeps its slot", what.task.id, what.task.name)
         facts = (what.task.id, what.task.name, what.task.queue, what.task.attempt, what.task.session, ran)
-        self._engine.events.emit(Event("stuck", *facts))
+        self._events.emit(Event("stuck", *facts))
         self.freed.set()
 
     def _spoil(self, task: Task, failure: Failure) -> None:

@@ -451,6 +451,6 @@ class Worker:
         for change in changes:
             task = change.task
             waits = task.key is not None and (task.queue, task.key) not in self._relay.went
-            if waits or task.gate is not None or task.limited or change.state == State.READY:
+            if waits or task.gate is not None or task.limited or change.state is State.READY:
                 self._wakeups.nudge()
                 return

@@ -12,6 +12,7 @@ from durably.core.ids import derived
 from durably.core.lifecycle import (
     cancel,
     complete,
+    complete_anew,
     discard,
     expire,
     fail,
@@ -60,6 +61,13 @@ def test_a_completed_task_is_done_and_kept_for_its_retention() -> None:
     assert complete(task, None) == kept(task, state=State.DONE, keep_for=WEEK)
     assert complete(task, None, retention=0.0).keep_for == 0
     assert complete(task, None, retention=2.5).keep_for == 2_500_000
+
+
+def test_a_success_stands_when_something_else_was_written_about_the_task_meanwhile() -> None:
+    before, now = a_task(spent=2), a_task(spent=2, version=9, crashes=1, cancel="too late")
+    decided = complete(before, b"1", retention=3.0, spawned=(Draft("x", "ship", "billing", b"{}"),), ran=5)
+
+    assert complete_anew(decided, now) == complete(now, b"1", retention=3.0, spawned=decided.spawned, ran=5)
 
 
 def test_a_completion_comes_before_a_cancel_request_that_came_too_late() -> None:

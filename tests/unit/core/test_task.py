@@ -181,3 +181,10 @@ def test_what_is_not_text_is_refused() -> None:
     with pytest.raises(BadOption) as refused:
         clean(5, 10)  # type: ignore[arg-type]
     assert str(refused.value) == "5 must be text"
+
+
+def test_a_task_is_the_same_wherever_it_was_found() -> None:
+    assert a_task(place="(1,2)") == a_task(place="(7,1)") == a_task()
+    assert a_task(place="(1,2)") != a_task(place="(1,2)", version=9)
+    assert a_task(result=b"1") != a_task(result=b"2")
+    assert a_task() != "task"

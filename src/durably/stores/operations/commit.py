@@ -37,15 +37,26 @@ def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward) -> 
 
 def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
     """Apply each change whose task is still as it was decided on; answer Stale, with the current task, for the rest."""
-    if all(map(_is_plain_success, changes)) and _are_distinct(changes):
+    if _are_plain_successes(changes) and _are_distinct(changes):
         return Operation("commit", lambda q: _finish(q, changes), single=True)
     return Operation("commit", lambda q: apply(q, changes))
 
 
-def _is_plain_success(change: Change) -> bool:
-    """Whether the task is done and nothing hangs on it: no key, no limit, no unique key, no successor."""
-    task = change.task
-    return task.key is None and task.gate is None and not task.limited and _is_simple_success(change)
+def _are_plain_successes(changes: Sequence[Change]) -> bool:
+    """Whether all of these tasks are done and nothing hangs on any: no key, no limit, no unique key, no successor."""
+    done = State.DONE
+    return all(
+        [
+            change.state is done
+            and (task := change.task).key is None
+            and task.gate is None
+            and task.unique_scope is None
+            and not task.limited
+            and not change.spawned
+            and change.attempt is None
+            for change in changes
+        ]
+    )
 
 
 def _is_simple_success(change: Change) -> bool:
