@@ -89,13 +89,13 @@ class Running:
             self._begin_some()
 
     def _begin_some(self) -> None:
-        self._beginning = False
+        self._beginning = True
         if not self._may_start():
             self._give_back_claimed()
         for _ in range(min(AT_ONCE, len(self._claimed))):
             self._try(*self._claimed.popleft())
-        if self._claimed:
-            self._beginning = True
+        self._beginning = bool(self._claimed)
+        if self._beginning:
             self._loop.call_soon(self._begin_some)
 
     def _give_back_claimed(self) -> None:
@@ -115,24 +115,23 @@ class Running:
 
     def _break(self, task: Task) -> None:
         """Nobody follows this one."""
-        chain = self.chains.get(task.id) if self.chains else None
+        chain = self.chains.members.get(task.id)
         if chain is not None:
             self.chains.drop(chain)
 
     def _follow(self, task: Task, *, succeeded: bool) -> None:
         """Begin with whoever is next behind this task."""
-        chain = self.chains.get(task.id)
-        if chain is None:
+        chain = self.chains.members.get(task.id)
+        if chain is None or not chain.waiting:
             return
-        if not (succeeded and self._may_follow() and self._may_start()):
+        if not (succeeded and self._may_follow()):
             self.chains.drop(chain)
             return
-        following = chain.next()
-        if following is not None:
-            self._claimed.appendleft((following, chain.now(self._loop.time())))
-            if not self._beginning:
-                self._beginning = True
-                self._loop.call_soon(self._begin_some)
+        following = chain.waiting.popleft()
+        self._claimed.appendleft((following, chain.now(following, self._loop)))
+        if not self._beginning:
+            self._beginning = True
+            self._loop.call_soon(self._begin_some)
 
     def _try(self, task: Task, now: int) -> None:
         """Begin an attempt, or report at once why it cannot begin; a row that nobody foresaw harms only itself."""
@@ -241,7 +240,7 @@ class Running:
             attempt.finished = True
             del self._attempts[attempt]
             self.lent -= attempt.context.lent
-            if self.chains:
+            if self.chains.members:
                 self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:
                 self._deadlines.disarm(attempt.armed, attempt)
