@@ -36,7 +36,10 @@ class Query(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A query with its arguments. With `each`, the arguments are columns, and it applies to every row of them."""
+    """A query with its arguments. With `each`, lists are columns, and it applies to every row of them.
+
+    What is no list is then the same for every row.
+    """
 
     query: Query
     args: tuple[Any, ...]
@@ -65,7 +68,7 @@ class Queries:
     def __call__(self, name: str, *args: Any) -> Statement:
         return Statement(self._queries[name], args, False)
 
-    def each(self, name: str, *columns: Sequence[Any]) -> Statement:
+    def each(self, name: str, *columns: Any) -> Statement:
         return Statement(self._queries[name], columns, True)
 
     def __contains__(self, name: str) -> bool:
@@ -126,13 +129,18 @@ _json = msgspec.json.Encoder().encode
 
 def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ...]]]:
     """The calls that a statement means on a database without arrays: lists become JSON, rows become calls."""
-    rows = list(zip(*statement.args, strict=True)) if statement.each else [statement.args]
+    rows = _rows(statement.args) if statement.each else [statement.args]
     calls = []
     for row in rows:
         args = [*(_plain(value) for value in row), now]
         for part in statement.query.parts:
             calls.append((part.text, tuple([args[index] for index in part.takes])))
     return calls
+
+
+def _rows(args: Sequence[Any]) -> list[tuple[Any, ...]]:
+    count = max(len(value) for value in args if type(value) is list)
+    return list(zip(*(value if type(value) is list else [value] * count for value in args), strict=True))
 
 
 def _plain(value: Any) -> Any:
