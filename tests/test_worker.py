@@ -24,6 +24,7 @@ from durably.stores.operations.keys import Behind
 from durably.stores.operations.sweep import open_session
 from durably.stores.statement import Operation
 from durably.worker.claims import SWEEP, Claims
+from durably.worker.relay import Relay
 from durably.worker.running import Running
 from durably.worker.session import Session
 
@@ -280,6 +281,48 @@ def test_a_claim_whose_answer_was_lost_is_given_back_and_runs(app: Durably, monk
 
     assert asyncio.run(story()) == [1, 2, 3]
     assert lost == [3]
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_a_worker_that_runs_ahead_has_no_more_in_flight_than_its_slots_and_what_follows_in_each(
+    app: Durably, monkeypatch: pytest.MonkeyPatch, pays: bool
+) -> None:
+    arun = app.store.arun
+    ran: list[int] = []
+    held, open_again = asyncio.Event(), asyncio.Event()
+
+    async def holds_commits(op: Operation[object]) -> object:
+        if op.name.startswith("commit"):
+            held.set()
+            await open_again.wait()
+        return await arun(op)
+
+    @app.task
+    async def work(number: int) -> None:
+        ran.append(number)
+
+    async def story() -> None:
+        for number in range(60):
+            await work.using(key=f"k{number % 12}").aenqueue(number)
+        monkeypatch.setattr(app.store, "arun", holds_commits)
+        monkeypatch.setattr(Relay, "pays", pays)
+        worker = app.worker(concurrency=4, poll=0.05, ahead=3)
+        serving = asyncio.create_task(worker.run())
+        await held.wait()
+        while len(ran) < 12:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # nothing is signalled by a worker that does nothing
+        await asyncio.sleep(0.3)
+        assert len(ran) == 12
+        open_again.set()
+        while len(ran) < 60:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the handlers are not waited for by anyone else
+        worker.stop()
+        await serving
+        await app.aclose()
+
+    asyncio.run(story())
+    for key in range(12):
+        assert [number for number in ran if number % 12 == key] == list(range(key, 60, 12))
 
 
 def test_a_long_queue_does_not_starve_the_others(app: Durably) -> None:

@@ -40,6 +40,13 @@ def live_columns(cast: str, number: str) -> str:
     return ", ".join(spelled)
 
 
+def head_columns(cast: str, token: str, session: str, now: str) -> str:
+    """A waiting row of `t` as it is once its key row is leased."""
+    changed = {"id": f"t.id{cast}", "state": "'leased'", "token": token, "session": session, "started_at": now}
+    changed |= {name: f"t.{name} + 1" for name in _COUNTED}
+    return ", ".join(changed.get(name, f"t.{name}") for name in LIVE)
+
+
 def ended_columns(cast: str, false: str) -> str:
     """A row of history `h`."""
     spelled = []

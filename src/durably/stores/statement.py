@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib import resources
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -37,7 +38,10 @@ class Query(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A query with its arguments. With `each`, the arguments are columns, and it applies to every row of them."""
+    """A query with its arguments. With `each`, lists are columns, and it applies to every row of them.
+
+    What is no list is then the same for every row.
+    """
 
     query: Query
     args: tuple[Any, ...]
@@ -66,7 +70,7 @@ class Queries:
     def __call__(self, name: str, *args: Any) -> Statement:
         return Statement(self._queries[name], args, False)
 
-    def each(self, name: str, *columns: Sequence[Any]) -> Statement:
+    def each(self, name: str, *columns: Any) -> Statement:
         return Statement(self._queries[name], columns, True)
 
     def __contains__(self, name: str) -> bool:
@@ -129,7 +133,7 @@ def plain_calls(statement: Statement, now: int) -> list[tuple[str, tuple[Any, ..
     """The calls that a statement means on a database without arrays: lists become JSON, rows become calls."""
     query, given, each = statement
     calls = []
-    for row in zip(*given, strict=True) if each else (given,):
+    for row in _rows(given) if each else (given,):
         args = (*row, now) if _NOT_PLAIN.isdisjoint(map(type, row)) else (*map(_plain, row), now)
         for text, takes in query.parts:
             calls.append((text, _picker(takes)(args)))
@@ -142,6 +146,13 @@ def _picker(takes: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]
     return itemgetter(*takes) if len(takes) > 1 else lambda args: tuple([args[index] for index in takes])
 
 
+def _rows(columns: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The rows of columns, some of which may be one value for all of them."""
+    count = max(len(value) for value in columns if type(value) in _COLUMN)
+    return zip(*(value if type(value) in _COLUMN else repeat(value, count) for value in columns), strict=True)
+
+
+_COLUMN = (list, tuple)
 _NOT_PLAIN = frozenset({list, bool})
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,87 +16,72 @@ from durably.stores.operations.keys import Behind
 class Chain:
     """The tasks of one key that this worker has leased together."""
 
-    __slots__ = ("_now", "_since", "token", "unreported", "waiting")
+    __slots__ = ("_now", "_since", "ids", "token", "waiting")
 
-    def __init__(self, head: Task, followers: Iterable[Task], now: int, since: float) -> None:
+    def __init__(self, head: Task, followers: Sequence[Task], now: int, since: float) -> None:
         self._now = now
         self._since = since
         self.token = head.token
         """Of the lease that all of them have in common."""
         self.waiting = deque(followers)
-        self.unreported = {head.id}
-        """Those that have begun and whose end is not committed yet."""
+        """Those who have not begun."""
+        self.ids = [head.id, *[task.id for task in followers]]
 
-    def next(self) -> Task | None:
-        """Whose turn it is now."""
-        if not self.waiting:
-            return None
-        task = self.waiting.popleft()
-        self.unreported.add(task.id)
-        return task
+    def now(self, task: Task, loop: AbstractEventLoop) -> int:
+        """The store's time when this one begins, by what it was at the claim and what has passed since.
 
-    def now(self, since: float) -> int:
-        """The store's time, by what it was at the claim and what has passed since."""
-        return self._now + micros(since - self._since)
+        Only who may expire wants it that exactly.
+        """
+        return self._now if task.expires_at is None else self._now + micros(loop.time() - self._since)
 
 
 class Chains:
     """Every chain of a worker, by the tasks in it."""
 
     def __init__(self) -> None:
-        self._chains: dict[str, Chain] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._chains)
+        self.members: dict[str, Chain] = {}
+        """Whoever has not begun, or has begun and its end is not committed yet."""
 
     def begin(self, heads: Iterable[Task], behind: Behind, now: int, since: float) -> None:
         """Remember who follows whom."""
         for head in heads:
             if followers := behind.get(head.id):
                 chain = Chain(head, followers, now, since)
-                for task in (head, *followers):
-                    self._chains[task.id] = chain
-
-    def get(self, task_id: str) -> Chain | None:
-        return self._chains.get(task_id)
+                self.members.update(dict.fromkeys(chain.ids, chain))
 
     def goes_on(self, task_id: str) -> bool:
         """Whether somebody follows this one."""
-        chain = self._chains.get(task_id)
+        chain = self.members.get(task_id)
         return chain is not None and bool(chain.waiting)
 
     def going(self, settling: Iterable[str]) -> set[str]:
         """Those who go on in the chains of these tasks, once their reports are committed."""
-        found: set[str] = set()
-        for chain in {chain for task_id in settling if (chain := self._chains.get(task_id)) is not None}:
-            found.update(chain.unreported)
-            found.update([task.id for task in chain.waiting])
-        return found
+        chains = {chain for task_id in settling if (chain := self.members.get(task_id)) is not None}
+        return self.members.keys() & set().union(*(chain.ids for chain in chains))
 
     def settled(self, tasks: Iterable[Task]) -> None:
         """The ends of these were committed; what was reported of an earlier lease says nothing about this one."""
         for task in tasks:
-            chain = self._chains.get(task.id)
+            chain = self.members.get(task.id)
             if chain is not None and chain.token == task.token:
-                del self._chains[task.id]
-                chain.unreported.discard(task.id)
+                del self.members[task.id]
 
     def drop(self, chain: Chain) -> None:
         """End a chain, and forget those who have not begun."""
         for task in chain.waiting:
-            self._chains.pop(task.id, None)
+            self.members.pop(task.id, None)
         chain.waiting.clear()
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Those who were asked to stop before their turn came will not begin."""
-        for chain in {chain for task_id in reasons if (chain := self._chains.get(task_id)) is not None}:
+        for chain in {chain for task_id in reasons if (chain := self.members.get(task_id)) is not None}:
             chain.waiting = deque(
                 msgspec.structs.replace(task, cancel=reasons.get(task.id, task.cancel)) for task in chain.waiting
             )
 
     def clear(self) -> None:
-        self._chains.clear()
+        self.members.clear()
 
     def waiting(self) -> Iterator[str]:
         """Those who have not begun."""
-        return (task.id for chain in set(self._chains.values()) for task in chain.waiting)
+        return (task.id for chain in set(self.members.values()) for task in chain.waiting)

@@ -64,7 +64,7 @@ class Relay:
         self.handed_over.clear()
         chains = self._chains()
         ids = [change.task.id for change in changes]
-        going = chains.going(ids) if chains else set()
+        going = chains.going(ids) if chains.members else set()
         room, spare = self._room(changes)
         if not room and not going:
             return await self._store.arun(commit(changes))
@@ -75,7 +75,7 @@ class Relay:
         except StoreUnavailable:
             self._claims.doubt()
             raise
-        if chains:
+        if chains.members:
             chains.settled(verdict.change.task for verdict in committed.verdicts if not _comes_again(verdict))
         went = committed.went
         if room:
@@ -89,7 +89,7 @@ class Relay:
 
     def _room(self, changes: Sequence[Change]) -> tuple[int, int]:
         """Slots that these changes free for whoever is next in their keys and lines, and slots for others."""
-        freed = len({(one.task.queue, one.task.key) for one in changes if _frees_a_key(one)}) + places(changes).total()
+        freed = len({one.task.key for one in changes if one.state is State.DONE} - {None}) + places(changes).total()
         spare = self._spare() if freed else None
         if spare is None:
             return 0, 0
@@ -104,7 +104,3 @@ def _comes_again(verdict: Verdict) -> bool:
     if isinstance(verdict, Applied) or verdict.current is None:
         return False
     return verdict.current.state == State.LEASED and verdict.current.token == verdict.change.task.token
-
-
-def _frees_a_key(change: Change) -> bool:
-    return change.state is State.DONE and change.task.key is not None

@@ -27,7 +27,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 Decide = Callable[[Task], Change]
 Lane = Literal["all", "keyed"]
-Key = tuple[str, str | None]
 Commit = Callable[[Sequence[Change]], Awaitable[list[Verdict]]]
 
 
@@ -71,7 +70,7 @@ class Reporter:
         self._running = running
         self._waiting: list[Report] = []
         self._settling: dict[Lane, list[Report]] = {}
-        self._taken: dict[Lane, set[Key]] = {"all": set(), "keyed": set()}
+        self._taken: dict[Lane, set[str | None]] = {"all": set(), "keyed": set()}
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
         self._anything = self._arrived["all"]
         self._closing = False
@@ -114,7 +113,7 @@ class Reporter:
                 await self._arrived[lane].wait()
                 await self._let_gather()
             self._settling[lane] = batch
-            self._taken[lane] = {_key(report) for report in batch if report.task.key is not None}
+            self._taken[lane] = {report.task.key for report in batch} - {None}
             await self._settle(batch)
             self._settling[lane] = []
             self._taken[lane].clear()
@@ -130,19 +129,15 @@ class Reporter:
     def _take(self, lane: Lane) -> list[Report]:
         """What is committed next: everything that waits, or while that is being done, what has a key.
 
-        Two commits about one key would only wait for each other.
+        Two commits about one key would only wait for each other. Keys of one name in other queues wait too.
         """
-        elsewhere = self._taken["keyed" if lane == "all" else "all"]
-        if lane == "all" and not elsewhere:
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
-            return batch
-        batch = []
-        rest: list[Report] = []
-        for report in self._waiting:
-            fits = _key(report) not in elsewhere and (lane == "all" or report.task.key is not None)
-            (batch if fits and len(batch) < BATCH else rest).append(report)
-        self._waiting = rest
-        return batch
+        barred = self._taken["keyed"] if lane == "all" else {None, *self._taken["all"]}
+        fit, rest = self._waiting, []
+        if barred:
+            fit = [report for report in self._waiting if report.task.key not in barred]
+            rest = [report for report in self._waiting if report.task.key in barred]
+        self._waiting = fit[BATCH:] + rest
+        return fit[:BATCH]
 
     def close(self) -> None:
         """Let `run` return once everything is settled."""
@@ -237,10 +232,6 @@ class Reporter:
 def _goes_on(task: Task) -> bool:
     """Whether the commit of its success may bring the next one."""
     return task.key is not None or (task.gate is not None and not task.limited)
-
-
-def _key(report: Report) -> Key:
-    return report.task.queue, report.task.key
 
 
 def landed(change: Change, current: Task) -> bool:

@@ -91,7 +91,7 @@ class Running:
             self._begin_some()
 
     def _begin_some(self) -> None:
-        self._beginning = False
+        self._beginning = True
         if not self._may_start():
             self._give_back_claimed()
         for _ in range(min(AT_ONCE, len(self._claimed))):
@@ -102,6 +102,7 @@ class Running:
             except Exception as error:
                 log.exception("task %s could not be started", task.id)
                 self._spoil(task, Failure.of(error))
+        self._beginning = False
         if self._claimed:
             self._begin_soon()
 
@@ -126,23 +127,22 @@ class Running:
 
     def _break(self, task: Task) -> None:
         """Nobody follows this one."""
-        chain = self.chains.get(task.id) if self.chains else None
+        chain = self.chains.members.get(task.id)
         if chain is not None:
             self.chains.drop(chain)
 
     def _follow(self, task: Task, *, succeeded: bool) -> None:
         """Begin with whoever is next behind this task."""
-        chain = self.chains.get(task.id)
-        if chain is None:
+        chain = self.chains.members.get(task.id)
+        if chain is None or not chain.waiting:
             return
-        if not (succeeded and self._may_follow() and self._may_start()):
+        if not (succeeded and self._may_follow()):
             self.chains.drop(chain)
             return
-        following = chain.next()
-        if following is not None:
-            self._claimed.appendleft((following, chain.now(self._loop.time())))
-            if not self._beginning:
-                self._begin_soon()
+        following = chain.waiting.popleft()
+        self._claimed.appendleft((following, chain.now(following, self._loop)))
+        if not self._beginning:
+            self._begin_soon()
 
     def _start(self, task: Task, now: int) -> None:
         """Begin an attempt, or report at once why it cannot begin."""
@@ -248,7 +248,7 @@ class Running:
             del self._attempts[attempt]
             if attempt.known is not None:
                 self.lent -= attempt.known.lent
-            if self.chains:
+            if self.chains.members:
                 self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:
                 self._deadlines.disarm(attempt.armed, attempt)

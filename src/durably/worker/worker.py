@@ -162,7 +162,7 @@ class Worker:
             self._relay.commit,
             self._engine.events,
             self._engine.sealed,
-            self._options.concurrency,
+            self._options.concurrency * self._options.ahead,
             self._nudged,
             lambda: self._running.freed.set(),
             lambda task: not self._running.chains.goes_on(task.id),
@@ -303,20 +303,21 @@ class Worker:
     @property
     def _free(self) -> int:
         """Slots that nobody has, and that no key is about to go on in."""
-        promised = len(self._reporter.freeing) if self._hungry and self._relay.pays else 0
+        kept = self._relay.pays or self._options.ahead > 1
+        promised = len(self._reporter.freeing) if self._hungry and kept else 0
         return self._options.concurrency - len(self._running) + self._running.lent - promised
 
     @property
     def _may_claim(self) -> bool:
-        return not (
-            self._reporter.full
-            or len(self._running.stuck) >= self._options.stuck_limit
-            or not self._current.may_start(self._now())
-        )
+        return not self._reporter.full and self._may_lease
+
+    @property
+    def _may_lease(self) -> bool:
+        return len(self._running.stuck) < self._options.stuck_limit and self._current.may_start(self._now())
 
     def _spare(self) -> int | None:
         """Slots for others, beside those that a commit has freed; None if nothing more is wanted."""
-        wanted = self._hungry and not self._interrupted and self._may_claim
+        wanted = self._hungry and not self._interrupted and self._may_lease
         return max(self._free, 0) if wanted else None
 
     def _go_on(self, went: Went) -> None:

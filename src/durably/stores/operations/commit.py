@@ -15,7 +15,7 @@ from durably.stores.operations.accept import insert
 from durably.stores.operations.handover import frees_a_place, hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
-from durably.stores.operations.settle import Onward, Went, give_back_keys, in_turn, let_go
+from durably.stores.operations.settle import Onward, Went, finish_in_order, give_back_keys, in_turn, let_go, pass_on
 from durably.stores.statement import Operation, Queries, Steps, operation
 
 _encode = msgspec.json.Encoder().encode
@@ -75,9 +75,19 @@ def _is_simple_success(change: Change) -> bool:
     )
 
 
-def _is_keyed_success(change: Change) -> bool:
-    """Whether nothing is to be written but that the head of a key, or a follower, is done."""
-    return change.task.key is not None and change.task.state == State.LEASED and _is_simple_success(change)
+def _are_keyed_successes(changes: Sequence[Change]) -> bool:
+    """Whether nothing is to be written but that heads of keys, and followers, are done that one worker has run."""
+    session = changes[0].task.session if changes else None
+    for change in changes:
+        task = change.task
+        if task.key is None or task.state != _LEASED or task.session != session or task.gate is not None:
+            return False
+        if task.limited or not _is_simple_success(change):
+            return False
+    return session is not None
+
+
+_LEASED = State.LEASED.value
 
 
 def _is_limited_success(change: Change) -> bool:
@@ -168,6 +178,11 @@ def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
 
 def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) -> Steps[Committed]:
     """Lock gates, then keys, then tasks; write; give back what the tasks held."""
+    if "finish_keyed_tasks" in q and "drop_revived" not in q and _are_keyed_successes(changes):
+        done = yield from finish_in_order(q, changes, onward)
+        if done is not None:
+            went = yield from pass_on(q, done.last, done.held, onward)
+            return Committed([Applied(change) for change in changes], went)
     gates = yield from _lock_gates(q, changes)
     keyed = [change for change in changes if through_key(change.task)]
     held = yield from lock_keys(q, keyed)
@@ -218,19 +233,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
         rows = yield q.each("drop_revived", [c.task.id for c in ends], [c.task.version for c in ends])
         applied.update(task for (task,) in rows)
         ends = [change for change in ends if change.task.id not in applied]
-    if ends and "finish_keyed_tasks" in q and all(map(_is_keyed_success, ends)):
-        rows = yield q.each(
-            "finish_keyed_tasks",
-            [c.task.id for c in ends],
-            [c.task.version for c in ends],
-            [c.result for c in ends],
-            [c.keep_for for c in ends],
-            [c.started_ago or None for c in ends],
-            [c.task.token for c in ends],
-            [c.task.session for c in ends],
-        )
-        applied.update(task for (task,) in rows)
-    elif _finishes_limited(q, ends):
+    if _finishes_limited(q, ends):
         rows = yield q.each(
             "finish_limited_tasks",
             [c.task.id for c in ends],

@@ -8,8 +8,7 @@ leased too. If it dies, the head is charged, and the followers wait as before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -81,8 +80,13 @@ def lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[Held]:
             [False] * len(tasks),
             [task.gate for task in tasks],
         )
-    keys = sorted({(change.task.queue, change.task.key or "") for change in changes})
-    rows = yield q("lock_keys", [queue for queue, _ in keys], [key for _, key in keys])
+    return (yield from lock_rows(q, {(change.task.queue, change.task.key or "") for change in changes}))
+
+
+def lock_rows(q: Queries, keys: Iterable[Key]) -> Steps[Held]:
+    """Lock the rows of these keys, as far as they have any."""
+    places = sorted(keys)
+    rows = yield q("lock_keys", [queue for queue, _ in places], [key for _, key in places])
     return {
         (queue, key): HeldKey(state, token, head, tuple(followers.split(",")) if followers else ())
         for queue, key, state, token, head, followers in rows
@@ -91,35 +95,15 @@ def lock_keys(q: Queries, changes: Sequence[Change]) -> Steps[Held]:
 
 def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: int) -> Steps[dict[Key, list[Waiting]]]:
     """What waits in each of these keys, up to so many, as its key row will describe it if it is leased."""
-    rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead)
+    rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, session, now)
     found: dict[Key, list[Waiting]] = {key: [] for key in keys}
     for row in rows:
-        if row[_BESIDE] is not None:
-            found[row[0], row[1]].append((_leased(row, session, now), bool(row[3])))
+        task = Task(*row[:-1])
+        found[task.queue, task.key or ""].append((task, bool(row[-1])))
     if ahead > 1:
         for waiting in found.values():
             waiting.sort(key=_place)
     return found
-
-
-_BESIDE = 4
-"""The columns beside those of the task: its queue, its key, the token for this claim, and whether it is early."""
-_STATE, _SESSION, _TOKEN, _ATTEMPT, _SPENT, _STARTED_AT = map(
-    Task.__struct_fields__.index, ("state", "session", "token", "attempt", "spent", "started_at")
-)
-_LEASED = State.LEASED.value
-
-
-def _leased(row: tuple[Any, ...], session: str, now: int) -> Task:
-    """The attempt counts from now."""
-    columns = [*row[_BESIDE:]]
-    columns[_STATE] = _LEASED
-    columns[_SESSION] = session
-    columns[_TOKEN] = row[2]
-    columns[_ATTEMPT] += 1
-    columns[_SPENT] += 1
-    columns[_STARTED_AT] = now
-    return Task(*columns)
 
 
 def _place(one: Waiting) -> int:
@@ -138,19 +122,19 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
     may run only once could not be told from those that have not begun. Nor could deliveries, which must know whether
     one may have arrived.
     """
-    if not waiting or head.crashes or head.gate is not None:
-        return []
-
-    def follows(one: Waiting) -> bool:
-        task, early = one
+    found: list[Task] = []
+    if head.crashes or head.gate is not None:
+        return found
+    for task, early in waiting:
         tells_crashes = task.once or task.name.startswith(OWN)
-        return not early and not task.crashes and not tells_crashes and is_plain(task) and may_follow(task)
-
-    return [task for task, _ in takewhile(follows, waiting)]
+        if early or task.crashes or tells_crashes or not is_plain(task) or not may_follow(task):
+            break
+        found.append(task)
+    return found
 
 
 def lease_keys(q: Queries, heads: Sequence[Task], behind: Behind) -> Steps[None]:
-    """Write what `read_heads` says into the key rows, which are locked."""
+    """Write what `read_heads` says into the key rows, which are locked: all of these have one lease in common."""
     if heads:
         yield q.each(
             "lease_keys",
@@ -158,9 +142,9 @@ def lease_keys(q: Queries, heads: Sequence[Task], behind: Behind) -> Steps[None]
             [task.key for task in heads],
             [task.id for task in heads],
             [_listed(one.id for one in behind.get(task.id, ())) for task in heads],
-            [task.token for task in heads],
-            [task.started_at for task in heads],
-            [task.session for task in heads],
+            heads[0].token,
+            heads[0].started_at,
+            heads[0].session,
         )
 
 

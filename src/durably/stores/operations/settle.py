@@ -12,6 +12,7 @@ import msgspec
 
 from durably.core.change import Change
 from durably.core.task import State, Task
+from durably.errors import StoreUnavailable
 from durably.stores.operations.keys import (
     NOBODY,
     Behind,
@@ -23,6 +24,7 @@ from durably.stores.operations.keys import (
     followers_of,
     is_plain,
     lease_keys,
+    lock_rows,
     read_heads,
     ready,
     return_keys,
@@ -78,6 +80,58 @@ def in_turn(q: Queries, changes: Sequence[Change], held: Held) -> Steps[list[Cha
     return [change for change in wanted if change.task.id not in early or change.state is State.LEASED]
 
 
+class InOrder(msgspec.Struct, gc=False):
+    """That all was done in order: the last of each key that nobody follows, and what the key rows had said."""
+
+    last: dict[Key, Change]
+    held: Held
+
+
+def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None) -> Steps[InOrder | None]:
+    """End tasks of keys that are done, each key's in the order of its row: all of them, or none, which answers None."""
+    if any(change.keep_for != changes[0].keep_for for change in changes):
+        return None
+    chains: dict[Key, list[Change]] = {}
+    for change in changes:
+        task = change.task
+        chains.setdefault((task.queue, task.key or ""), []).append(change)
+    going = () if onward is None else onward.going
+    held = yield from lock_rows(q, chains)
+    for key, chain in chains.items():
+        if not _is_next(chain, held.get(key, NOBODY), going):
+            return None
+    tasks = [change.task for change in changes]
+    rows = yield q(
+        "finish_keyed_tasks",
+        [task.id for task in tasks],
+        [task.version for task in tasks],
+        [task.token for task in tasks],
+        [change.result for change in changes],
+        [change.started_ago or None for change in changes],
+        changes[0].keep_for,
+        tasks[0].session,
+        len(tasks),
+    )
+    if not rows:
+        return None
+    if rows[0][0] != len(tasks):
+        raise StoreUnavailable("a task of a key was written to while it ended: that is done again")
+    left = {key: held[key].leased[len(chain) :] for key, chain in chains.items()}
+    yield from advance_keys(q, {key: (held[key].head, list(behind)) for key, behind in left.items() if behind})
+    return InOrder({key: chains[key][-1] for key, behind in left.items() if not behind}, held)
+
+
+def _is_next(chain: Sequence[Change], row: HeldKey, going: Collection[str]) -> bool:
+    """Whether these are the first that the key row names, under its token, and whoever is behind them goes on."""
+    leased = row.leased
+    if len(chain) > len(leased):
+        return False
+    for change, wanted in zip(chain, leased, strict=False):
+        if change.task.id != wanted or change.task.token != row.token:
+            return False
+    return all(task in going for task in leased[len(chain) :])
+
+
 def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[str, int]) -> Sequence[str]:
     """Those in a chain before whom somebody is not settled."""
     for place, task in enumerate(leased):
@@ -98,12 +152,15 @@ def _holds(task: Task, row: HeldKey) -> bool:
 def give_back_keys(q: Queries, changes: Sequence[Change], held: Held, onward: Onward | None) -> Steps[Went | None]:
     """A key whose head is settled goes on, is ready for its next task, waits, pauses, or goes when none is left."""
     touched = _touched(changes, held)
-    went: Went | None = None
-    if onward is not None:
-        if onward.going:
-            settled = {change.task.id for change in changes if change.state != State.LEASED}
-            yield from _advance(q, touched, held, settled, onward)
-        went = yield from _go_on(q, touched, onward)
+    if onward is not None and onward.going:
+        settled = {change.task.id for change in changes if change.state != State.LEASED}
+        yield from _advance(q, touched, held, settled, onward)
+    return (yield from pass_on(q, touched, held, onward))
+
+
+def pass_on(q: Queries, touched: dict[Key, Change], held: Held, onward: Onward | None) -> Steps[Went | None]:
+    """Keys whose heads are settled go on, if they may; the others are ready, wait or pause, or go."""
+    went = None if onward is None else (yield from _go_on(q, touched, onward))
     if not touched:
         return went
     rows = yield q("next_heads", [queue for queue, _ in touched], [key for _, key in touched])

@@ -173,13 +173,13 @@ SELECT queue, key FROM durably.keys
  ORDER BY key LIMIT ?3::int FOR NO KEY UPDATE SKIP LOCKED
 
 -- :heads
--- The next task of each leased key and those behind it, with the token for this claim; nulls where nothing waits.
-SELECT k.queue, k.key, (SELECT nextval('durably.token_seq')), t.ready_at > (SELECT durably.now()), {task}
+-- The next task of each key that is to be leased, and those behind it, as they are then; and who must wait till later.
+SELECT {head}, t.ready_at > (SELECT durably.now())
   FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
-  LEFT JOIN LATERAL (
+ CROSS JOIN LATERAL (
         SELECT * FROM durably.tasks t
          WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
-         ORDER BY t.seq LIMIT ?3::int) t ON true
+         ORDER BY t.seq LIMIT ?3::int) t
 
 -- :others
 -- The time; whether these queues are open, with nobody before whom a claim must do something else; and how many wait.
@@ -227,10 +227,9 @@ SELECT w.now, w.others, l.queue, l.gate, EXISTS (SELECT 1 FROM durably.gates WHE
 
 -- :lease_keys
 UPDATE durably.keys k
-   SET state = 'leased', held = false, head = d.head::uuid, followers = d.followers, token = d.token,
-       started_at = d.now, session = d.session
-  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[])
-        AS d(queue, key, head, followers, token, now, session)
+   SET state = 'leased', held = false, head = d.head::uuid, followers = d.followers, token = ?5::bigint,
+       started_at = ?6::bigint, session = ?7::text
+  FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::text[]) AS d(queue, key, head, followers)
  CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = d.queue AND key = d.key OFFSET 0) f
  WHERE k.ctid = f.row
 

@@ -2,7 +2,8 @@
 
 -- :insert_tasks
 -- One row per draft, in the given order, unless it is known already: a request that was given up for lost may still
--- arrive when its task, sent again, has long ended. A marker for each that must wait its turn; a hint to whoever sleeps.
+-- arrive when its task, sent again, has long ended. A marker for each key, or limit group, in which one of them must
+-- wait its turn, which tells of the first; a hint to whoever sleeps.
 WITH draft AS (
     SELECT d.*, (SELECT durably.now()) AS now
       FROM unnest(?1::text[], ?2::text[], ?3::text[], ?4::bytea[], ?5::int[], ?6::bigint[], ?7::bigint[], ?8::text[],
@@ -23,10 +24,14 @@ WITH draft AS (
            name, queue, key, policy, gate, payload, options, tags, unique_scope, unique_key
       FROM draft
         ON CONFLICT DO NOTHING
-    RETURNING queue, key, gate, priority, state, alone, ready_at
+    RETURNING seq, queue, key, gate, priority, state, alone, ready_at
 ), marked AS (
     INSERT INTO durably.turns (queue, key, gate, priority, alone, ready_at)
-    SELECT queue, key, gate, priority, alone, ready_at FROM accepted WHERE state = 'blocked'
+    SELECT queue, key, gate, priority, alone, ready_at
+      FROM (SELECT DISTINCT ON (queue, key, CASE WHEN key IS NULL THEN gate END) *
+              FROM accepted WHERE state = 'blocked'
+             ORDER BY queue, key, CASE WHEN key IS NULL THEN gate END, seq) first_ones
+     ORDER BY seq
 )
 SELECT queue, pg_notify('durably', queue)::text
   FROM (SELECT DISTINCT queue FROM accepted) q

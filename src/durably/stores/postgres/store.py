@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import destination_columns, ended_columns, live_columns, task_columns
+from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
 from durably.stores.migrations import migrations, split
 from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
@@ -40,6 +40,7 @@ def dialect(schema: str) -> Dialect:
         {
             "task": task_columns("::text"),
             "live": live_columns("::text", "::int"),
+            "head": head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?4::text", "?5::bigint"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),
             "leased": "k.state = 'leased' AND (k.head = t.id OR strpos(k.followers, t.id::text) > 0)",

@@ -134,10 +134,9 @@ SELECT queue, key FROM durably_keys
 
 -- :heads
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
-SELECT k.value, json_extract(?2, '$[' || k.key || ']'),
-       (SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'), t.ready_at > :now, {task}
+SELECT {head}, t.ready_at > :now
   FROM json_each(?1) k
-  LEFT JOIN durably_tasks t
+ CROSS JOIN durably_tasks t
     ON t.seq IN (SELECT f.seq FROM durably_tasks f
                  WHERE f.state = 'blocked' AND f.queue = k.value AND f.key = json_extract(?2, '$[' || k.key || ']')
                  ORDER BY f.seq LIMIT ?3)

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from durably.core.moment import Clock, HostClock
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import destination_columns, ended_columns, live_columns, task_columns
+from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
 from durably.stores.drive import drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
@@ -35,6 +35,7 @@ DIALECT = Dialect(
     {
         "task": task_columns(""),
         "live": live_columns("", ""),
+        "head": head_columns("", f"({TOKEN})", "?4", "?5"),
         "ended": ended_columns("", "0"),
         "destination": destination_columns(),
         "token": TOKEN,
