@@ -190,7 +190,8 @@ def operation(
 ) -> Callable[[Callable[Concatenate[Queries, P], Steps[T]]], Callable[P, Operation[T]]]:
     """Make a generator function over queries into a function that answers with an `Operation`.
 
-    `single` promises that at most the first of its statements writes, so that it needs no transaction around it.
+    `single` promises that it needs no transaction around it: of its statements, at most one writes, or each that does
+    stands by itself.
     """
 
     def decorate(function: Callable[Concatenate[Queries, P], Steps[T]]) -> Callable[P, Operation[T]]:

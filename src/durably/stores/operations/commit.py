@@ -12,14 +12,12 @@ from durably.core.lifecycle import cancel
 from durably.core.limits import Gate
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
+from durably.stores.operations.finish import are_plain_successes, finish, is_simple_success, verdicts_of
 from durably.stores.operations.handover import frees_a_place, hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
 from durably.stores.operations.settle import Onward, Went, finish_in_order, give_back_keys, in_turn, let_go, pass_on
 from durably.stores.statement import Operation, Queries, Steps, operation
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[str]).decode
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
@@ -43,36 +41,11 @@ def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward) -> 
 
 def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
     """Apply each change whose task is still as it was decided on; answer Stale, with the current task, for the rest."""
-    if _are_plain_successes(changes) and _are_distinct(changes):
-        return Operation("commit", lambda q: _finish(q, changes), single=True)
+    if are_plain_successes(changes) and _are_distinct(changes):
+        return Operation(
+            "commit", lambda q: apply(q, changes) if "drop_revived" in q else finish(q, changes), single=True
+        )
     return Operation("commit", lambda q: apply(q, changes))
-
-
-def _are_plain_successes(changes: Sequence[Change]) -> bool:
-    """Whether all of these tasks are done and nothing hangs on any: no key, no limit, no unique key, no successor."""
-    done = State.DONE
-    return all(
-        [
-            change.state is done
-            and (task := change.task).key is None
-            and task.gate is None
-            and task.unique_scope is None
-            and not task.limited
-            and not change.spawned
-            and change.attempt is None
-            for change in changes
-        ]
-    )
-
-
-def _is_simple_success(change: Change) -> bool:
-    """Whether nothing else follows from it: no failed attempt, no unique key, no successor."""
-    return (
-        change.state is State.DONE
-        and change.task.unique_scope is None
-        and change.attempt is None
-        and not change.spawned
-    )
 
 
 def _are_keyed_successes(changes: Sequence[Change]) -> bool:
@@ -82,7 +55,7 @@ def _are_keyed_successes(changes: Sequence[Change]) -> bool:
         task = change.task
         if task.key is None or task.state != _LEASED or task.session != session or task.gate is not None:
             return False
-        if task.limited or not _is_simple_success(change):
+        if task.limited or not is_simple_success(change):
             return False
     return session is not None
 
@@ -92,7 +65,7 @@ _LEASED = State.LEASED.value
 
 def _is_limited_success(change: Change) -> bool:
     """Whether nothing is to be written but that a task of a line is done, whose permit goes with it."""
-    return frees_a_place(change) and _is_simple_success(change)
+    return frees_a_place(change) and is_simple_success(change)
 
 
 def _finishes_limited(q: Queries, changes: Sequence[Change]) -> bool:
@@ -105,63 +78,6 @@ def _finishes_limited(q: Queries, changes: Sequence[Change]) -> bool:
 
 def _are_distinct(changes: Sequence[Change]) -> bool:
     return len({change.task.id for change in changes}) == len(changes)
-
-
-def _finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
-    """Most of what a busy worker reports, in one statement that needs no transaction around it."""
-    if "drop_revived" in q:
-        return (yield from apply(q, changes))
-    if "finish_silent_tasks" in q and all(change.result is None for change in changes):
-        return (yield from _finish_silently(q, changes))
-    finished = (yield from _finish_placed(q, changes)) if "finish_placed_tasks" in q else set()
-    if finished is None:
-        return [Applied(change) for change in changes]
-    left = [change for change in changes if change.task.id not in finished] if finished else changes
-    rows = yield q.each(
-        "finish_tasks",
-        [c.task.id for c in left],
-        [c.task.version for c in left],
-        [c.result for c in left],
-        [c.keep_for for c in left],
-        [c.started_ago or None for c in left],
-    )
-    return (yield from _verdicts(q, changes, finished | {task for (task,) in rows}))
-
-
-def _finish_placed(q: Queries, changes: Sequence[Change]) -> Steps[set[str] | None]:
-    """Finish those that are where their claim put them: None if that was all, else which ones."""
-    places = [change.task.place for change in changes]
-    if None in places or len({change.keep_for for change in changes}) != 1:
-        return set()
-    rows = yield q(
-        "finish_placed_tasks",
-        places,
-        [c.task.id for c in changes],
-        [c.task.version for c in changes],
-        [c.result for c in changes],
-        [c.started_ago or None for c in changes],
-        changes[0].keep_for,
-        len(changes),
-    )
-    finished = {task for (task,) in rows}
-    return None if None in finished else finished
-
-
-def _finish_silently(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
-    """The same if there is no result to keep, claim by claim."""
-    claims: dict[tuple[int, int, int | None], list[Change]] = {}
-    for change in changes:
-        claims.setdefault((change.task.token, change.task.version, change.keep_for), []).append(change)
-    rows = yield q.each(
-        "finish_silent_tasks",
-        *zip(*claims, strict=True),
-        [_encode({c.task.seq: c.started_ago or None for c in alike}).decode() for alike in claims.values()],
-        [len(alike) for alike in claims.values()],
-    )
-    finished: set[str] = set()
-    for alike, (told,) in zip(claims.values(), rows, strict=True):
-        finished.update([c.task.id for c in alike] if told is None else _decode(told))
-    return (yield from _verdicts(q, changes, finished))
 
 
 def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
@@ -202,7 +118,7 @@ def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) 
         cleared = list(filter(_is_limited_success, landed)) if _finishes_limited(q, wanted) else []
         followed = yield from _give_back_permits(q, landed, cleared, gates, onward, went)
         went = followed if went is None else Went(went.tasks + followed.tasks, went.now, went.behind)
-    return Committed((yield from _verdicts(q, changes, applied)), went)
+    return Committed((yield from verdicts_of(q, changes, applied)), went)
 
 
 def _end_flagged(q: Queries, ids: list[str]) -> Steps[list[Change]]:
@@ -211,17 +127,6 @@ def _end_flagged(q: Queries, ids: list[str]) -> Steps[list[Change]]:
     changes = [cancel(task, task.cancel or "") for task in map(restore, rows)]
     applied = (yield from _write(q, changes)) if changes else set()
     return [change for change in changes if change.task.id in applied]
-
-
-def _verdicts(q: Queries, changes: Sequence[Change], applied: set[str]) -> Steps[list[Verdict]]:
-    if len(applied) == len(changes):
-        return [Applied(change) for change in changes]
-    lost = [change.task.id for change in changes if change.task.id not in applied]
-    current = {task.id: task for task in (yield from fetch(q, lost))} if lost else {}
-    return [
-        Applied(change) if change.task.id in applied else Stale(change, current.get(change.task.id))
-        for change in changes
-    ]
 
 
 def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
@@ -287,7 +192,7 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
 
 def _follow(q: Queries, changes: Sequence[Change]) -> Steps[None]:
     """What a landed change brings with it: attempts, spawned tasks, freed unique keys."""
-    changes = [change for change in changes if not _is_simple_success(change)]
+    changes = [change for change in changes if not is_simple_success(change)]
     noted = [change for change in changes if change.attempt is not None]
     if noted:
         rows = [(c.task.id, c.attempt) for c in noted if c.attempt is not None]
