@@ -36,9 +36,12 @@ class Acquaintances:
 
     def begin(self, name: str) -> None:
         """A message is on its way."""
-        if len(self._peers) >= MANY and name not in self._peers:
-            self._peers = {known: peer for known, peer in self._peers.items() if peer.under_way}
-        self._peers.setdefault(name, _Peer()).under_way += 1
+        peer = self._peers.get(name)
+        if peer is None:
+            if len(self._peers) >= MANY:
+                self._peers = {known: peer for known, peer in self._peers.items() if peer.under_way}
+            peer = self._peers[name] = _Peer()
+        peer.under_way += 1
 
     def end(self, name: str, now: float, *, answered: bool) -> None:
         """It is not any more; the peer may have answered."""

@@ -48,6 +48,8 @@ class Vault:
         given = os.environ.get(VARIABLE, "").split(",") if keys is None else keys
         self._keys = [_decoded(key.strip()) for key in given if key.strip()]
         self._opened: dict[tuple[bytes, str, str], tuple[Secret, ...]] = {}
+        self._lasting: dict[tuple[bytes, str, str], tuple[str, ...]] = {}
+        """Those of which none will ever end."""
 
     def __repr__(self) -> str:
         return f"<vault with {len(self._keys)} keys>"
@@ -74,11 +76,18 @@ class Vault:
         """The secrets that were sealed for this destination, as far as they still sign at this moment."""
         if sealed is None:
             return ()
-        known = self._opened.get((sealed, namespace, name))
+        place = (sealed, namespace, name)
+        lasting = self._lasting.get(place)
+        if lasting is not None:
+            return lasting
+        known = self._opened.get(place)
         if known is None:
             if len(self._opened) >= REMEMBERED:
                 self._opened.clear()
-            known = self._opened[sealed, namespace, name] = self._open(sealed, namespace, name)
+                self._lasting.clear()
+            known = self._opened[place] = self._open(sealed, namespace, name)
+            if not any(secret.until for secret in known):
+                self._lasting[place] = tuple(secret.text for secret in known)
         return tuple(secret.text for secret in known if not secret.until or secret.until > now)
 
     def _open(self, sealed: bytes, namespace: str, name: str) -> tuple[Secret, ...]:

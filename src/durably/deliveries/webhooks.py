@@ -73,11 +73,7 @@ def new_key_pair() -> KeyPair:
 
 def sign(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """The headers for one attempt: the same id every time, a fresh timestamp, one signature per secret."""
-    if not _MESSAGE_ID.fullmatch(message_id):
-        raise BadOption(f"webhook id: {brief(message_id)} must be 1 to 256 visible ASCII characters, none a full stop")
-    moment = str(timestamp)
-    if not _SECONDS.fullmatch(moment):
-        raise BadOption(f"webhook timestamp: {brief(timestamp)} must be whole seconds since 1970")
+    moment = _named(message_id, timestamp)
     content = _content(message_id, moment, body)
     signatures = [_signature(kind, key, content) for kind, key in _decoded(secrets, "whsec_", "whsk_")]
     return {_ID: message_id, _TIMESTAMP: moment, _SIGNATURE: " ".join(signatures)}
@@ -145,6 +141,17 @@ def cryptography_needed(what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingPackage(f"{what} needs the package cryptography: pip install 'durably[http]' ({error})") from error
+
+
+@lru_cache(REMEMBERED, typed=True)
+def _named(message_id: str, timestamp: int) -> str:
+    """The moment as it is written, unless it or the id cannot be. One message goes to many in the same second."""
+    if not _MESSAGE_ID.fullmatch(message_id):
+        raise BadOption(f"webhook id: {brief(message_id)} must be 1 to 256 visible ASCII characters, none a full stop")
+    moment = str(timestamp)
+    if not _SECONDS.fullmatch(moment):
+        raise BadOption(f"webhook timestamp: {brief(timestamp)} must be whole seconds since 1970")
+    return moment
 
 
 def _content(message_id: str, timestamp: str, body: bytes) -> bytes:
