@@ -72,7 +72,7 @@ class Ids:
         at = self._clock.now() // 1000
         with self._lock:
             if at > self._at:
-                self._at, self._rest, self._time = at, self._bits(62) & START, _time(at)
+                self._at, self._rest, self._time = at, self._bits(START.bit_length()), _time(at)
             time = self._time
             rests = list(accumulate([1 + (one & STEP) for one in bits], initial=self._rest))
             self._rest = rests[-1]

@@ -72,7 +72,7 @@ def unpack_options(packed: bytes | None) -> Options:
     return NO_OPTIONS if packed is None else _decode(packed)
 
 
-class Task(msgspec.Struct, frozen=True, gc=False, eq=False):
+class Task(msgspec.Struct, frozen=True, gc=False):
     """One row, live or ended. Times are microseconds since 1970 on the store's clock.
 
     Four numbers count different things: `version` is the compare-and-set, `attempt` the lifetime number that people
@@ -118,10 +118,15 @@ class Task(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def __eq__(self, other: object) -> bool:
         """Whether all is the same but the place."""
-        if not isinstance(other, Task):
-            return NotImplemented
-        mine, others = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        return mine[:_PLACE] == others[:_PLACE] and mine[_PLACE + 1 :] == others[_PLACE + 1 :]
+        return isinstance(other, Task) and self._without_place() == other._without_place()
+
+    def __ne__(self, other: object) -> bool:
+        """The opposite, which a struct does not conclude by itself."""
+        return not self == other
+
+    def _without_place(self) -> tuple[Any, ...]:
+        fields = msgspec.structs.astuple(self)
+        return fields[:_PLACE] + fields[_PLACE + 1 :]
 
     __hash__ = None  # type: ignore[assignment]
 

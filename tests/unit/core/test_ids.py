@@ -84,6 +84,15 @@ def test_the_layout_of_an_id_does_not_change() -> None:
     assert an_id(0, "customer-7") == f"01234567-89ab-7{partition_for('customer-7'):03x}-8000-000000000000"
 
 
+def test_many_ids_at_once_are_laid_out_as_one_is() -> None:
+    for value, expected in [
+        (0, ["7000-8000-000000000001", "7000-8000-000000000002", "7000-8000-000000000003"]),
+        (1, ["7fff-a000-0000ffffffff", "7fff-a000-0001ffffffff", "7fff-a000-0002ffffffff"]),
+    ]:
+        ids = Ids(ManualClock(0x0123_4567_89AB * 1000 + 999), Bits(value))  # type: ignore[arg-type]
+        assert [*ids.tasks(2), *ids.tasks(1)] == [f"01234567-89ab-{one}" for one in expected]
+
+
 def test_ids_of_a_partition_rise_however_little_the_clock_has_moved() -> None:
     clock = ManualClock()
     ids = Ids(clock)

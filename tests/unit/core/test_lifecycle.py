@@ -64,7 +64,7 @@ def test_a_completed_task_is_done_and_kept_for_its_retention() -> None:
 
 
 def test_a_success_stands_when_something_else_was_written_about_the_task_meanwhile() -> None:
-    before, now = a_task(spent=2), a_task(spent=2, version=9, crashes=1, cancel="too late")
+    before, now = a_task(spent=2), a_task(spent=3, version=9, crashes=1, cancel="too late")
     decided = complete(before, b"1", retention=3.0, spawned=(Draft("x", "ship", "billing", b"{}"),), ran=5)
 
     assert complete_anew(decided, now) == complete(now, b"1", retention=3.0, spawned=decided.spawned, ran=5)
