@@ -65,7 +65,8 @@ class Relay:
         chains = self._chains()
         ids = [change.task.id for change in changes]
         going = chains.going(ids) if chains.members else set()
-        room, spare = self._room(changes)
+        lines = places(changes)
+        room, spare = self._room(changes, lines)
         if not room and not going:
             return await self._store.arun(commit(changes))
         onward = Onward(self._session(), self._queues, self._names, room, spare, self._ahead, going)
@@ -82,14 +83,15 @@ class Relay:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1
         if went is not None:
             self.went.update((task.queue, task.key) for task in went.tasks if task.key is not None)
-            begun = Counter([(task.queue, task.gate or "") for task in went.tasks if task.key is None])
-            self.handed_over.update(line for line, ended in places(changes).items() if begun[line] >= ended)
+            if lines:
+                begun = Counter([(task.queue, task.gate or "") for task in went.tasks if task.key is None])
+                self.handed_over.update(line for line, ended in lines.items() if begun[line] >= ended)
             self._start(went)
         return committed.verdicts
 
-    def _room(self, changes: Sequence[Change]) -> tuple[int, int]:
+    def _room(self, changes: Sequence[Change], lines: Counter[Line]) -> tuple[int, int]:
         """Slots that these changes free for whoever is next in their keys and lines, and slots for others."""
-        freed = len({one.task.key for one in changes if one.state is State.DONE} - {None}) + places(changes).total()
+        freed = len({one.task.key for one in changes if one.state is State.DONE} - {None}) + lines.total()
         spare = self._spare() if freed else None
         if spare is None:
             return 0, 0

@@ -33,7 +33,8 @@ def frees_a_place(change: Change) -> bool:
 
 def places(changes: Sequence[Change]) -> Counter[Line]:
     """How many may begin in each line for those that ended."""
-    return Counter([(change.task.queue, change.task.gate or "") for change in changes if frees_a_place(change)])
+    limited = [change.task for change in changes if change.task.gate is not None and frees_a_place(change)]
+    return Counter([(task.queue, task.gate or "") for task in limited])
 
 
 def hand_over(q: Queries, changes: Sequence[Change], gates: Sequence[Gate], onward: Onward, room: int) -> Steps[Went]:

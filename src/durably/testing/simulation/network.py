@@ -109,6 +109,7 @@ ANSWERING = frozenset(
         "clear_permits",
         "end_tasks",
         "finish_keyed_tasks",
+        "finish_limited_tasks",
         "finish_placed_tasks",
         "finish_silent_tasks",
         "finish_tasks",
