@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,12 +14,16 @@ from durably.core.ids import Ids
 from durably.core.lifecycle import cancel, complete
 from durably.core.moment import HostClock
 from durably.core.task import Draft, State, Task
+from durably.errors import StoreUnavailable
 from durably.stores.operations.accept import accept
 from durably.stores.operations.commit import commit, set_progress
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import get
 from durably.stores.operations.sweep import open_session
 from durably.stores.postgres.store import PostgresStore
+from durably.stores.postgres.wire import Exchange, Wire
+from durably.stores.statement import Rows
+from durably.worker.report import landed
 
 
 @pytest.fixture
@@ -79,6 +84,35 @@ def test_after_the_table_was_written_anew_the_right_ones_end(store: PostgresStor
 
     assert [type(one) for one in store.run(commit([complete(task, None) for task in tasks[1:3]]))] == [Applied] * 2
     assert [state(store, task) for task in tasks] == ["done", "done", "done", "leased"]
+
+
+def test_a_report_that_was_cut_off_between_its_two_statements_can_be_repeated(
+    store: PostgresStore, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved, placed, *_ = tasks
+    assert store.run(set_progress(moved.id, moved.token, "half", None))
+    changes = [complete(moved, b"1"), complete(placed, b"2")]
+    call, by_id = Wire.call, store.queries.text("finish_tasks")
+
+    def cut_off(wire: Wire, text: str, args: Sequence[Any]) -> Exchange[Rows]:
+        if text == by_id:
+            raise psycopg.OperationalError("the connection was lost")
+        return call(wire, text, args)
+
+    monkeypatch.setattr(Wire, "call", cut_off)
+    with pytest.raises(StoreUnavailable):
+        store.run(commit(changes))
+    monkeypatch.undo()
+    assert [state(store, task) for task in (moved, placed)] == ["leased", "done"]
+
+    first, second = store.run(commit(changes))
+
+    assert isinstance(first, Applied)
+    assert isinstance(second, Stale)
+    assert second.current is not None
+    assert landed(second.change, second.current)
+    results = {found.id: found.result for found in store.run(get([moved.id, placed.id]))}
+    assert results == {moved.id: b"1", placed.id: b"2"}
 
 
 def test_what_was_changed_at_its_place_is_stale(store: PostgresStore, tasks: list[Task]) -> None:

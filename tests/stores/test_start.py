@@ -52,9 +52,7 @@ def drafts(count: int) -> list[Draft]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
     while not true():
-        assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
