@@ -71,7 +71,7 @@ def test_what_has_moved_is_found_all_the_same(store: PostgresStore, tasks: list[
 
 def test_whoever_stands_at_the_place_of_another_is_left_alone(store: PostgresStore, tasks: list[Task]) -> None:
     first, second, third, fourth = tasks
-    moved = [replace(first, place=second.place), replace(third, place="(4000000,1)")]
+    moved = [replace(first, place=second.place), replace(third, place=(4_000_000).to_bytes(4) + (1).to_bytes(2))]
 
     assert [type(one) for one in store.run(commit([complete(task, None) for task in moved]))] == [Applied] * 2
     assert [state(store, task) for task in (first, second, third, fourth)] == ["done", "leased", "done", "leased"]

@@ -23,7 +23,7 @@ from durably.core.retry import Retry
 from durably.observe.events import Event
 from durably.worker.memory import settle_in
 
-CONCURRENCY = 1000
+CONCURRENCY = 2000
 AHEAD = "DURABLY_BENCH_AHEAD"
 """The variable that says how many tasks of a key to take with one lease."""
 KEYS = 1000

@@ -108,7 +108,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     unique_key: str | None
     progress: str | None
     details: bytes | None
-    place: str | None = None
+    place: bytes | None = None
     """Where the store put the row at its claim, if that helps to find it again; it may have moved since."""
     finished_at: int | None = None
     reason: str | None = None

@@ -39,8 +39,8 @@ class Attempt:
 
     __slots__ = (
         "_introduce",
+        "arguments",
         "armed",
-        "begun",
         "deadline",
         "definition",
         "done",
@@ -58,18 +58,18 @@ class Attempt:
         task: Task,
         definition: AnyDefinition,
         options: Options,
+        arguments: Arguments,
         started: float,
         introduce: Callable[[Attempt], Context],
     ) -> None:
         self.task = task
         self.definition = definition
         self.options = options
+        self.arguments = arguments
         self.started = started
         self._introduce = introduce
         self.known: Context | None = None
         """Its context, if anybody has asked for it."""
-        self.begun = False
-        """Whether its handler was called."""
         self.finished = False
         """Whether its outcome is known; a thread that was timed out may still run."""
         self.interrupted: str | None = None
@@ -80,6 +80,7 @@ class Attempt:
         self.deadline: float | None = None
         """When it will be timed out."""
         self.done: asyncio.Task[None] | None = None
+        """The task of the loop in which it goes on, if it had to wait."""
 
     @property
     def context(self) -> Context:
@@ -110,9 +111,9 @@ class Executor:
         except Exception as error:
             return Failure.of(error)
 
-    def call(self, attempt: Attempt, arguments: Arguments) -> Awaitable[Any]:
+    def call(self, attempt: Attempt) -> Awaitable[Any]:
         """Call the handler; what it returns or raises is the caller's to judge."""
-        args, kwargs = arguments
+        args, kwargs = attempt.arguments
         enter(attempt)
         function: Callable[..., Any] = attempt.definition.function
         if attempt.definition.is_async:

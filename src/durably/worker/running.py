@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context as Variables
+from contextvars import copy_context
 
 import msgspec
 
@@ -20,13 +20,14 @@ from durably.stores.operations.keys import Behind
 from durably.worker.chains import Chains
 from durably.worker.context import Context
 from durably.worker.deadlines import Deadlines
-from durably.worker.execute import AnyDefinition, Arguments, Attempt, Executor, back_off, overdue, readable_options
+from durably.worker.execute import AnyDefinition, Attempt, Executor, back_off, overdue, readable_options
 from durably.worker.report import Report, Reporter
+from durably.worker.steps import Rest, as_coroutine, traces
 
 log = logging.getLogger("durably.running")
 
 AT_ONCE = 32
-"""So many attempts begin in a row before the loop turns: what ends in its first step is gone before the next begin."""
+"""So many attempts begin in a row before the loop turns."""
 LENT = 1000
 """So many attempts may wait beside those that have a slot."""
 LAST_CHANCE = 5.0
@@ -83,32 +84,54 @@ class Running:
         return begun | {task.id for task, _ in self._claimed} | {*self.chains.waiting()}
 
     def start(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
-        """Begin an attempt of each of them: the first ones now, the others a few at a time."""
+        """Begin an attempt of each of them, a few at a time."""
         if behind:
             self.chains.begin(tasks, behind, now, self._loop.time())
         self._claimed.extend([(task, now) for task in tasks])
         if not self._beginning:
-            self._begin_some()
-
-    def _begin_some(self) -> None:
-        self._beginning = True
-        if not self._may_start():
-            self._give_back_claimed()
-        for _ in range(min(AT_ONCE, len(self._claimed))):
-            task, now = self._claimed.popleft()
-            # A row that nobody foresaw harms only itself.
-            try:
-                self._start(task, now)
-            except Exception as error:
-                log.exception("task %s could not be started", task.id)
-                self._spoil(task, Failure.of(error))
-        self._beginning = False
-        if self._claimed:
             self._begin_soon()
 
     def _begin_soon(self) -> None:
-        self._beginning = True
-        self._loop.call_soon(self._begin_some)
+        """Let those that were claimed begin in a task of the loop, if there are any."""
+        self._beginning = bool(self._claimed)
+        if self._beginning:
+            self._beginner = asyncio.Task(self._begin_some(), loop=self._loop, name="durably-attempts")
+
+    async def _begin_some(self) -> None:
+        """Begin some attempts, each in contextvars of its own. The first one that must wait keeps this task."""
+        if not self._may_start():
+            self._give_back_claimed()
+        mine = self._beginner
+        untouched = traces(mine)
+        try:
+            for _ in range(min(AT_ONCE, len(self._claimed))):
+                waiting = self._begin(*self._claimed.popleft())
+                if waiting is not None or traces(mine) != untouched:
+                    break
+            else:
+                waiting = None
+        finally:
+            self._begin_soon()
+        if waiting is not None:
+            attempt, rest = waiting
+            attempt.done = mine
+            mine.set_name(attempt.task.id)
+            await self._last_steps(attempt, rest)
+
+    def _begin(self, task: Task, now: int) -> tuple[Attempt, Rest] | None:
+        """Begin an attempt, if it can; what is left of it if it must wait."""
+        # A row that nobody foresaw harms only itself.
+        try:
+            attempt = self._start(task, now)
+        except Exception as error:
+            log.exception("task %s could not be started", task.id)
+            self._spoil(task, Failure.of(error))
+            return None
+        if attempt is None:
+            return None
+        variables = copy_context()
+        rest = variables.run(self._first_step, attempt, variables)
+        return None if rest is None else (attempt, rest)
 
     def _give_back_claimed(self) -> None:
         while self._claimed:
@@ -144,35 +167,35 @@ class Running:
         if not self._beginning:
             self._begin_soon()
 
-    def _start(self, task: Task, now: int) -> None:
-        """Begin an attempt, or report at once why it cannot begin."""
+    def _start(self, task: Task, now: int) -> Attempt | None:
+        """An attempt that may begin; or report at once why it cannot."""
         definition = self._definitions.get(task.name)
         if definition is None:
             self._put_back(task)
-            return
+            return None
         if task.cancel is not None:
             self._refuse(Report(task, lifecycle.stop, "cancelled"))
-            return
+            return None
         if task.expires_at is not None and overdue(task, now):
             self._refuse(Report(task, lifecycle.expire, "expired"))
-            return
+            return None
         options = NO_OPTIONS if task.options is None else readable_options(task)
         if isinstance(options, Failure):
             self._spoil(task, options)
-            return
+            return None
         arguments = self._executor.arguments(definition, task)
         if isinstance(arguments, Failure):
             self._spoil(task, arguments)
-            return
+            return None
         started = self._loop.time()
-        attempt = Attempt(task, definition, options, started, self._introduce)
+        attempt = Attempt(task, definition, options, arguments, started, self._introduce)
         if attempt.timeout is not None:
             attempt.armed = attempt.timeout
             attempt.deadline = self._deadlines.arm(attempt.timeout, attempt, started)
         self._attempts[attempt] = None
         if self._events.observed:
             self._events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
-        attempt.done = _begin(self._loop, self._work(attempt, arguments), task.id)
+        return attempt
 
     def _context_of(self, attempt: Attempt) -> Context:
         return Context(self._engine, attempt.task, self._noted, self._lend, attempt.deadline)
@@ -227,20 +250,36 @@ class Running:
         self._deadlines.close()
         self._executor.close()
 
-    async def _work(self, attempt: Attempt, arguments: Arguments) -> None:
-        """Run the handler to its end, then report, unless its outcome is already known."""
-        succeeded = False
+    def _first_step(self, attempt: Attempt, variables: Variables) -> Rest | None:
+        """Call the handler and report, unless it must wait: then what is left of it is answered."""
         try:
-            try:
-                if attempt.interrupted is not None:
-                    raise asyncio.CancelledError
-                attempt.begun = True
-                value = await self._executor.call(attempt, arguments)
-            except BaseException as error:
-                report = self._raised(attempt, error)
-            else:
-                report = self._returned(attempt, value)
-            succeeded = report is not None and report.kind == "completed" and not attempt.finished
+            work = as_coroutine(self._executor.call(attempt))
+        except BaseException as error:
+            self._end(attempt, self._raised(attempt, error))
+            return None
+        try:
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            self._end(attempt, self._returned(attempt, stop.value))
+        except BaseException as error:
+            self._end(attempt, self._raised(attempt, error))
+        else:
+            return Rest(work, variables, waits_for)
+        return None
+
+    async def _last_steps(self, attempt: Attempt, rest: Rest) -> None:
+        """Run the handler to its end and report."""
+        try:
+            value = await rest
+        except BaseException as error:
+            self._end(attempt, self._raised(attempt, error))
+        else:
+            self._end(attempt, self._returned(attempt, value))
+
+    def _end(self, attempt: Attempt, report: Report | None) -> None:
+        """The handler has returned: report it, unless its outcome was known before, and let others have its slot."""
+        succeeded = report is not None and report.kind == "completed" and not attempt.finished
+        try:
             if not attempt.finished and report is not None:
                 self._report(attempt, report)
         finally:
@@ -290,14 +329,12 @@ class Running:
                 return None
 
     def _released(self, attempt: Attempt, ran: float = 0.0) -> Report:
-        begun = attempt.begun
-        return Report(attempt.task, lambda task: lifecycle.release(task, started=begun), "released", ran)
+        return Report(attempt.task, lambda task: lifecycle.release(task, started=True), "released", ran)
 
     def _interrupt(self, attempt: Attempt, why: str) -> None:
         if attempt.interrupted is None or why in ("lost", "release"):
             attempt.interrupted = why
-        # What has not taken its first step would never hear of it; it looks by itself when it does.
-        if attempt.begun and attempt.definition.is_async and attempt.done is not None:
+        if attempt.definition.is_async and attempt.done is not None:
             attempt.done.cancel()
 
     def _let_go(self, attempt: Attempt) -> None:
@@ -337,10 +374,3 @@ class Running:
             log.warning("no task named %r is declared here; it is put back for a worker that knows it", task.name)
         wait = back_off(min(strikes, 10))
         self._refuse(Report(task, lambda one: lifecycle.put_back(one, wait), "unknown"))
-
-
-def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start a coroutine as a task with contextvars of its own; at once, where Python can."""
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
-    return asyncio.Task(work, loop=loop, name=name)

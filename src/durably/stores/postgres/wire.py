@@ -12,7 +12,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from durably.stores.postgres.arrays import literal
+from durably.stores.postgres.arrays import literal, packed
 from durably.stores.postgres.copy import lines
 from durably.stores.statement import Rows
 
@@ -63,7 +63,7 @@ class Wire:
         if text.startswith("COPY "):
             self._server.send_query(text.encode())
             return (yield from self._answer(lines(args)))
-        values, formats = self._written(args)
+        values, formats = self._written(text, args)
         if not self.direct:
             self._server.send_query_params(text.encode(), values, None, formats, BINARY)
             return (yield from self._answer())
@@ -85,7 +85,7 @@ class Wire:
         if name is None or not self.direct:
             yield from self.tell(before)
             return (yield from self.call(text, args))
-        values, formats = self._written(args)
+        values, formats = self._written(text, args)
         server = self._server
         server.enter_pipeline_mode()
         server.send_query_params(before.encode(), None)
@@ -98,7 +98,11 @@ class Wire:
         self._server.send_query(text.encode())
         return (yield from self._answer())
 
-    def _written(self, args: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
+    def _written(self, text: str, args: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
+        if arrays := packed(text):
+            args = list(args)
+            for index, pack in arrays:
+                args[index] = pack(args[index])
         values: list[bytes | None] = []
         formats: list[int] = []
         for value in args:
