@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from durably.core.moment import SECOND
@@ -14,7 +14,7 @@ from durably.core.task import Task
 from durably.errors import DurablyError
 from durably.stores.operations.claim import Claim, Range, alone_waits, claim, next_due, sleep, wake
 from durably.stores.operations.quick import can_be_quick, claim_plain
-from durably.stores.operations.sweep import held
+from durably.stores.operations.sweep import forget_claims, held, notes_claims
 from durably.stores.protocol import Store
 from durably.worker.session import Session
 
@@ -24,6 +24,8 @@ SWEEP = 20
 """Every so many claims one looks below the floor, where a transaction that committed late may have landed; but not for
 more than about one part in so many of the time, however long that takes."""
 NOT_AT_ONCE = 0.02
+MANY = 100
+"""From so many claims on it is worth a statement to let the store forget those that are settled."""
 
 
 class Claims:
@@ -45,12 +47,29 @@ class Claims:
         self._sweeps = 0
         self._swept_at = 0
         self._sweep_from = 0.0
+        self._noted: set[int] = set()
 
     def forget(self) -> None:
         """A new session begins."""
         self._floors.clear()
         self._asleep = False
         self._in_doubt = False
+        self._noted.clear()
+
+    def note(self, tasks: Iterable[Task]) -> None:
+        """These are known to be leased: the store keeps a note of their claims until it is told to forget them."""
+        if notes_claims(self._store.queries):
+            self._noted.update([task.token for task in tasks if task.key is None])
+
+    async def forget_settled(self, session: Session, in_flight: Callable[[], set[int]]) -> None:
+        """Let the store forget the claims of which nothing is in flight any more."""
+        if len(self._noted) < MANY:
+            return
+        settled = self._noted - in_flight()
+        if settled:
+            with contextlib.suppress(DurablyError):
+                await self._store.arun(forget_claims(session.id, sorted(settled)))
+                self._noted -= settled
 
     @asynccontextmanager
     async def leasing(self) -> AsyncIterator[None]:

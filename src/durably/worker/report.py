@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -74,6 +75,7 @@ class Reporter:
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
         self._anything = self._arrived["all"]
         self._closing = False
+        self._stranded: set[int] = set()
         self.freeing: set[str] = set()
         """Tasks whose success is not committed yet, and lets their keys or lines go on."""
 
@@ -94,8 +96,15 @@ class Reporter:
     @property
     def unsettled(self) -> set[str]:
         """The tasks about which a report waits to be committed."""
-        settling = (report for batch in self._settling.values() for report in batch)
-        return {report.task.id for report in (*settling, *self._waiting)}
+        return {report.task.id for report in self._open()}
+
+    @property
+    def tokens(self) -> set[int]:
+        """The tokens of those tasks, and of those that stay leased since nothing about them can be stored."""
+        return self._stranded.union([report.task.token for report in self._open()])
+
+    def _open(self) -> Iterator[Report]:
+        return chain(*self._settling.values(), self._waiting)
 
     async def run(self) -> None:
         """Commit until closed and empty."""
@@ -160,6 +169,7 @@ class Reporter:
             except StoreRejected as error:
                 if refused:
                     log.error("nothing about task %s can be stored; it stays leased: %s", batch[0].task.id, error)
+                    self._stranded.add(batch[0].task.token)
                     return
                 if len(pending) == 1:
                     await self._settle([_refused(pending[0], error)], refused=True)

@@ -83,6 +83,11 @@ class Running:
         begun = {attempt.task.id for attempt in self._attempts}
         return begun | {task.id for task, _ in self._claimed} | {*self.chains.waiting()}
 
+    @property
+    def tokens(self) -> set[int]:
+        """The tokens under which they are leased."""
+        return {attempt.task.token for attempt in self._attempts} | {task.token for task, _ in self._claimed}
+
     def start(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
         """Begin an attempt of each of them, a few at a time."""
         if behind:

@@ -12,12 +12,13 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.core.change import Change
-from durably.core.task import State
+from durably.core.task import State, Task
 from durably.errors import DurablyError
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
 from durably.stores.operations.handover import frees_a_place
+from durably.stores.operations.keys import Behind
 from durably.stores.operations.settle import Went
 from durably.stores.operations.sweep import cancelled
 from durably.stores.protocol import Wakeups
@@ -268,7 +269,7 @@ class Worker:
             if found.tasks:
                 empty = 0
                 found_since += len(found.tasks)
-                self._running.start(found.tasks, found.now, found.behind)
+                self._begin(found.tasks, found.now, found.behind)
                 await self._claims.wake_up(self._current)
             if found.alone_waiting and (not len(self._running) or self._now() >= self._alone_from):
                 await self._run_alone()
@@ -328,7 +329,11 @@ class Worker:
             for task in mine:
                 self._running.give_back(task)
         elif mine:
-            self._running.start(mine, went.now, went.behind)
+            self._begin(mine, went.now, went.behind)
+
+    def _begin(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
+        self._claims.note(tasks)
+        self._running.start(tasks, now, behind)
 
     def _too_stuck(self) -> None:
         if self._told_stuck:
@@ -368,6 +373,7 @@ class Worker:
         if orphans is None:
             await self._wakeups.wait(self._claims.pause(self._options.poll))
             return False
+        self._claims.note(orphans)
         for task in orphans:
             self._running.give_back(task)
         return True
@@ -393,7 +399,7 @@ class Worker:
         if found is None or not found.tasks:
             await self._wakeups.wait(LINGER * 10)
             return
-        self._running.start(found.tasks, found.now, {})
+        self._begin(found.tasks, found.now, {})
         while not await self._emptied(ALONE_CHECK) and not self._interrupted:
             pass
 
@@ -422,6 +428,7 @@ class Worker:
             if len(self._running):
                 with contextlib.suppress(DurablyError):
                     self._running.cancel(await self._store.arun(cancelled()))
+            await self._claims.forget_settled(self._current, lambda: self._running.tokens | self._reporter.tokens)
             await self._tenure.tell_stuck(len(self._running.stuck))
             await asyncio.sleep(min(0.25, self._options.lease / 16))
 

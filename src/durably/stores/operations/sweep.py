@@ -59,6 +59,17 @@ def held(q: Queries, session: str) -> Steps[list[Task]]:
     return tasks + [restore(row) for row in rows]
 
 
+def notes_claims(queries: Queries) -> bool:
+    """Whether this kind of database keeps a note of every claim, to be forgotten when its tasks are settled."""
+    return "forget_claims" in queries
+
+
+@operation(single=True)
+def forget_claims(q: Queries, session: str, tokens: list[int]) -> Steps[None]:
+    """Of what the session leased under these tokens nothing is left."""
+    yield q("forget_claims", session, tokens)
+
+
 @operation(single=True)
 def bury(q: Queries) -> Steps[int]:
     """Remove dead sessions that hold nothing any more."""

@@ -35,7 +35,8 @@ SELECT (SELECT durably.now()),
          WHERE q.name IS NOT NULL OR g.name IS NOT NULL)
 
 -- :claim_plain
--- Lease what has been ready longest, range by range, unless there is anything but plain tasks and open queues.
+-- Lease what has been ready longest, range by range, unless there is anything but plain tasks and open queues. What is
+-- unique only while it waits is so no more.
 WITH me AS MATERIALIZED (
     SELECT id FROM durably.sessions WHERE id = ?1::text AND state = 'live' FOR SHARE
 ), plain AS MATERIALIZED (
@@ -49,19 +50,24 @@ WITH me AS MATERIALIZED (
        AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?2::text[]))
        AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?6::text[]))
        AND NOT EXISTS (SELECT 1 FROM durably.tasks WHERE alone AND queue = ANY(?2::text[]))
-       AND NOT EXISTS (SELECT 1 FROM durably.tasks
-                        WHERE state = 'ready' AND unique_scope = 'waiting' AND queue = ANY(?2::text[]))
 ), picked AS MATERIALIZED (
-    SELECT t.row
+    SELECT t.*
       FROM plain
      CROSS JOIN unnest(?2::text[], ?3::int[], ?4::bigint[]) AS r(queue, priority, floor)
      CROSS JOIN LATERAL (
-            SELECT ctid AS row FROM durably.tasks
+            SELECT ctid AS row, id, unique_scope FROM durably.tasks
              WHERE state = 'ready' AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
              ORDER BY ready_at LIMIT ?5::int FOR UPDATE SKIP LOCKED) t
      LIMIT ?5::int
 ), fence AS MATERIALIZED (
     SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+), noted AS (
+    INSERT INTO durably.claims (session, token, tasks)
+    SELECT ?1::text, (SELECT token FROM fence), tasks FROM (SELECT array_agg(id) AS tasks FROM picked) p
+     WHERE tasks IS NOT NULL
+), freed AS (
+    DELETE FROM durably.unique_keys
+     WHERE task = ANY(ARRAY(SELECT id FROM picked WHERE unique_scope = 'waiting')) AND scope = 'waiting'
 )
 UPDATE durably.tasks t
    SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
@@ -101,16 +107,20 @@ SELECT queue, key, 'ready', ready_at, priority, false, gate
 -- :claim_ready
 -- Lease what has been ready longest, range by range. The token is drawn after the rows are locked.
 WITH picked AS MATERIALIZED (
-    SELECT t.row
+    SELECT t.*
       FROM unnest(?2::text[], ?3::int[], ?4::bigint[], ?5::bigint[]) AS r(queue, priority, floor, cutoff)
      CROSS JOIN LATERAL (
-            SELECT ctid AS row FROM durably.tasks
+            SELECT ctid AS row, id FROM durably.tasks
              WHERE state = 'ready' AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
                AND created_at <= r.cutoff AND alone = ?7::boolean
              ORDER BY ready_at LIMIT ?6::int FOR UPDATE SKIP LOCKED) t
      LIMIT ?6::int
 ), fence AS MATERIALIZED (
     SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+), noted AS (
+    INSERT INTO durably.claims (session, token, tasks)
+    SELECT ?1::text, (SELECT token FROM fence), tasks FROM (SELECT array_agg(id) AS tasks FROM picked) p
+     WHERE tasks IS NOT NULL
 )
 UPDATE durably.tasks t
    SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
@@ -352,6 +362,9 @@ WITH picked AS MATERIALIZED (
     INSERT INTO durably.permits (gate, task, token)
     SELECT 'g:' || gate, id, token FROM leased
         ON CONFLICT (gate, task) DO UPDATE SET token = EXCLUDED.token
+), noted AS (
+    INSERT INTO durably.claims (session, token, tasks)
+    SELECT session, token, array_agg(id) FROM leased GROUP BY session, token
 )
 SELECT {task} FROM leased t
 

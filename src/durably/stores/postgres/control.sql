@@ -25,7 +25,7 @@ DELETE FROM durably.gates WHERE name = ?1::text
 -- :seed_permits
 -- What already runs in a queue counts against a limit that is set now.
 INSERT INTO durably.permits (gate, task, token)
-SELECT 'q:' || queue, id, token FROM durably.tasks WHERE queue = ?1::text AND state = 'leased'
+SELECT 'q:' || t.queue, t.id, t.token FROM durably.claims c {claimed} WHERE t.queue = ?1::text
  UNION ALL
 SELECT 'q:' || queue, head, token FROM durably.keys WHERE queue = ?1::text AND state = 'leased'
     ON CONFLICT (gate, task) DO UPDATE SET token = EXCLUDED.token

@@ -29,6 +29,11 @@ COLLISIONS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetect
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 NEW = ("copy_tasks", "insert_new", "insert_all_new")
 """What only takes tasks whose ids nobody has met."""
+CLAIMED = (
+    "CROSS JOIN LATERAL unnest(c.tasks) AS i(id) CROSS JOIN LATERAL (SELECT * FROM durably.tasks"
+    " WHERE id = i.id AND state = 'leased' AND token = c.token OFFSET 0) t"
+)
+"""The tasks `t` that are still leased under the claim `c`."""
 REPEATS = 20
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -43,6 +48,7 @@ def dialect(schema: str) -> Dialect:
             "head": head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?4::text", "?5::bigint"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),
+            "claimed": CLAIMED,
             "leased": "k.state = 'leased' AND (k.head = t.id OR strpos(k.followers, t.id::text) > 0)",
         },
         numbered=True,

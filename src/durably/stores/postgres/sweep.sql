@@ -27,22 +27,21 @@ RETURNING id
 
 -- :lapsed
 -- Leased, and its session is not live: a standing query, so nothing can slip through between two sweeps. It looks
--- between the live sessions, whose own entries in the index are many, and most of them dead.
+-- between the live sessions, whose own entries are many.
 WITH live AS MATERIALIZED (SELECT id FROM durably.sessions WHERE state = 'live')
 SELECT {live}
   FROM (SELECT t.*
           FROM (SELECT lag(id, 1, '') OVER (ORDER BY id) AS low, id AS high FROM live) gap
          CROSS JOIN LATERAL (
-                SELECT * FROM durably.tasks
-                 WHERE state = 'leased' AND session > gap.low AND session < gap.high
-                   AND NOT id = ANY(?2::text[]::uuid[])
+                SELECT t.* FROM durably.claims c {claimed}
+                 WHERE c.session > gap.low AND c.session < gap.high AND NOT t.id = ANY(?2::text[]::uuid[])
                  LIMIT ?1::int) t
          UNION ALL
         SELECT t.*
           FROM (SELECT coalesce(max(id), '') AS low FROM live) rest
          CROSS JOIN LATERAL (
-                SELECT * FROM durably.tasks
-                 WHERE state = 'leased' AND session > rest.low AND NOT id = ANY(?2::text[]::uuid[])
+                SELECT t.* FROM durably.claims c {claimed}
+                 WHERE c.session > rest.low AND NOT t.id = ANY(?2::text[]::uuid[])
                  LIMIT ?1::int) t) t
   LEFT JOIN durably.keys k ON false
  LIMIT ?1::int
@@ -68,7 +67,7 @@ SELECT {live}
  LIMIT ?1::int
 
 -- :held
-SELECT {task} FROM durably.tasks t WHERE t.state = 'leased' AND t.session = ?1::text
+SELECT {task} FROM durably.claims c {claimed} WHERE c.session = ?1::text
 
 -- :held_heads
 SELECT {live}
@@ -81,9 +80,11 @@ SELECT {live}
 WITH gone AS (
     DELETE FROM durably.sessions s
      WHERE s.state = 'dead'
-       AND (SELECT t.id FROM durably.tasks t WHERE t.state = 'leased' AND t.session = s.id LIMIT 1) IS NULL
+       AND (SELECT t.id FROM durably.claims c {claimed} WHERE c.session = s.id LIMIT 1) IS NULL
        AND (SELECT k.key FROM durably.keys k WHERE k.state = 'leased' AND k.session = s.id LIMIT 1) IS NULL
     RETURNING s.id
+), forgotten AS (
+    DELETE FROM durably.claims WHERE session = ANY(ARRAY(SELECT id FROM gone))
 ), woken AS (
     DELETE FROM durably.sleepers z WHERE NOT EXISTS (SELECT 1 FROM durably.sessions s WHERE s.id = z.session AND s.state = 'live')
 ), spent AS (
@@ -91,6 +92,10 @@ WITH gone AS (
      WHERE (SELECT t.id FROM durably.tasks t WHERE t.id = p.task) IS NULL
 )
 SELECT id FROM gone
+
+-- :forget_claims
+-- Of these claims every task is settled.
+DELETE FROM durably.claims WHERE session = ?1::text AND token = ANY(?2::bigint[])
 
 -- :due
 SELECT id::text FROM durably.tasks

@@ -89,6 +89,7 @@ SILENT = frozenset(
         "lease_keys",
         "make_keys",
         "bury_session",
+        "forget_claims",
         "request_cancel",
         "resume_key",
         "return_keys",

@@ -8,6 +8,7 @@
 -- lines     one row per (queue, limit group) with waiting tasks
 -- gates     limits: of a queue (q:NAME) or of a group (g:NAME), with their token buckets
 -- permits   which leased task uses which gate; a permit whose task is no longer leased under that token counts for nothing
+-- claims    which tasks a session has leased under which token: each of them until it is settled, and often a bit longer
 -- sessions  one lease per worker process
 -- sleepers  which session waits for a notification on which queue
 
@@ -21,7 +22,7 @@ CREATE SEQUENCE durably.order_seq CACHE 1;
 CREATE SEQUENCE durably.token_seq CACHE 1;
 
 CREATE FUNCTION durably.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
-    AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+    AS $$ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint $$;
 
 -- What is counted up without a look at it must have room. A constraint of the table would be parsed by every statement.
 CREATE DOMAIN durably.version AS bigint CHECK (VALUE < 4611686018427387904);
@@ -64,11 +65,8 @@ CREATE INDEX tasks_ready   ON durably.tasks (queue, priority, ready_at) WHERE st
 CREATE INDEX tasks_delayed ON durably.tasks (ready_at) WHERE state = 'delayed';
 CREATE INDEX tasks_key     ON durably.tasks (queue, key, seq) WHERE state = 'blocked' AND key IS NOT NULL;
 CREATE INDEX tasks_gate    ON durably.tasks (queue, gate, priority DESC, seq) WHERE state = 'blocked' AND key IS NULL;
-CREATE INDEX tasks_leased  ON durably.tasks (session) WHERE state = 'leased';
 CREATE INDEX tasks_expiry  ON durably.tasks (expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX tasks_cancel  ON durably.tasks (id) WHERE cancel IS NOT NULL;
-CREATE INDEX tasks_alone   ON durably.tasks (queue) WHERE alone;
-CREATE INDEX tasks_waiting ON durably.tasks (queue) WHERE state = 'ready' AND unique_scope = 'waiting';
+CREATE INDEX tasks_rare    ON durably.tasks (queue) WHERE alone OR cancel IS NOT NULL;
 
 CREATE TABLE durably.history (
     id           uuid     PRIMARY KEY,
@@ -182,6 +180,14 @@ CREATE TABLE durably.gates (
     tokens      double precision NOT NULL,
     refilled_at bigint NOT NULL
 );
+
+CREATE TABLE durably.claims (
+    session text   NOT NULL,
+    token   bigint NOT NULL,
+    tasks   uuid[] NOT NULL,
+    PRIMARY KEY (session, token)
+);
+ALTER TABLE durably.claims ALTER COLUMN tasks SET STORAGE EXTERNAL;
 
 CREATE TABLE durably.permits (
     gate  text   NOT NULL,
