@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from durably.core.ids import partition_of
-from durably.core.task import Draft, Scope, State, restore, split_queue
+from durably.core.task import Draft, Scope, restore, split_queue
 from durably.errors import Conflict, RetryTransaction
 from durably.stores.operations.read import fetch
 from durably.stores.statement import Operation, Queries, Statement, Steps, operation
@@ -105,8 +105,7 @@ def _accept_many(q: Queries, drafts: Sequence[Draft]) -> Steps[list[Accepted | C
     """Plain drafts that nobody has sent before."""
     if "copy_tasks" in q and len(drafts) >= MANY:
         [(now,)] = yield q("clock")
-        untouched = [0, 0, 0, 0, 0, False, False, State.READY.value]
-        yield q("copy_tasks", *_columns(drafts), now, now, *untouched)
+        yield q("copy_tasks", *_columns(drafts), now, now)
         yield q("notify", sorted({draft.queue for draft in drafts}))
     elif "insert_all_new" in q:
         yield q.each("insert_all_new", *_columns(drafts))

@@ -40,10 +40,8 @@ SELECT queue, pg_notify('durably', queue)::text
 -- :insert_plain
 -- One draft with nothing special about it, to be run at once.
 WITH accepted AS (
-    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
-                               crashes, once, alone, state, name, queue, payload)
-    SELECT ?1::text::uuid, nextval('durably.order_seq'), 0, now, now, 0, ?6::int, ?5::int, 0, 0, 0, false, false,
-           'ready', ?2::text, ?3::text, ?4::bytea
+    INSERT INTO durably.tasks (id, created_at, ready_at, partition, priority, name, queue, payload)
+    SELECT ?1::text::uuid, now, now, ?6::int, ?5::int, ?2::text, ?3::text, ?4::bytea
       FROM (SELECT durably.now() AS now OFFSET 0) n
      WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::text::uuid) IS NULL
         ON CONFLICT DO NOTHING
@@ -53,22 +51,18 @@ SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = 
 -- :insert_new
 -- The same for a draft that was never sent before. Its id is met by nobody, and if it is, the statement above takes over.
 WITH accepted AS (
-    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
-                               crashes, once, alone, state, name, queue, payload)
-    SELECT ?1::text::uuid, nextval('durably.order_seq'), 0, now, now, 0, ?6::int, ?5::int, 0, 0, 0, false, false,
-           'ready', ?2::text, ?3::text, ?4::bytea
+    INSERT INTO durably.tasks (id, created_at, ready_at, partition, priority, name, queue, payload)
+    SELECT ?1::uuid, now, now, ?6::int, ?5::int, ?2::text, ?3::text, ?4::bytea
       FROM (SELECT durably.now() AS now OFFSET 0) n
-     WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::text::uuid) IS NULL
+     WHERE (SELECT h.id FROM durably.history h WHERE h.id = ?1::uuid) IS NULL
 )
 SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = ?3::text LIMIT 1
 
 -- :insert_all_new
 -- The same for some of them.
 WITH accepted AS (
-    INSERT INTO durably.tasks (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
-                               crashes, once, alone, state, name, queue, payload)
-    SELECT d.id, nextval('durably.order_seq'), 0, d.now, d.now, 0, d.partition, d.priority, 0, 0, 0, false, false,
-           'ready', d.name, d.queue, d.payload
+    INSERT INTO durably.tasks (id, created_at, ready_at, partition, priority, name, queue, payload)
+    SELECT d.id, d.now, d.now, d.partition, d.priority, d.name, d.queue, d.payload
       FROM (SELECT *, (SELECT durably.now()) AS now
               FROM unnest(?1::uuid[], ?2::text[], ?3::text[], ?4::bytea[], ?5::int[], ?6::int[])
                 AS u(id, name, queue, payload, priority, partition)) d
@@ -80,8 +74,7 @@ SELECT queue, pg_notify('durably', queue)::text
 
 -- :copy_tasks
 -- Many drafts with nothing special about them. Until the commit their ids keep out whoever sends them again.
-COPY durably.tasks (id, name, queue, payload, priority, partition, created_at, ready_at, version, token, attempt, spent,
-                    crashes, once, alone, state) FROM STDIN
+COPY durably.tasks (id, name, queue, payload, priority, partition, created_at, ready_at) FROM STDIN
 
 -- :take_unique
 -- The drafts whose unique key was free, and now is theirs. A period's start is part of its key.

@@ -28,21 +28,22 @@ CREATE FUNCTION durably.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
 CREATE DOMAIN durably.version AS bigint CHECK (VALUE < 4611686018427387904);
 CREATE DOMAIN durably.count AS int CHECK (VALUE < 1073741824);
 
+-- What most tasks begin with is the default, which costs a statement less than to name it.
 CREATE TABLE durably.tasks (
     id           uuid     NOT NULL,
     seq          bigint   NOT NULL DEFAULT nextval('durably.order_seq'),
-    version      durably.version NOT NULL,
+    version      durably.version NOT NULL DEFAULT 0,
     created_at   bigint   NOT NULL,
     ready_at     bigint   NOT NULL,
-    token        bigint   NOT NULL,
+    token        bigint   NOT NULL DEFAULT 0,
     partition    int      NOT NULL,
     priority     int      NOT NULL,
-    attempt      durably.count NOT NULL,
-    spent        durably.count NOT NULL,
-    crashes      int      NOT NULL,
-    once         boolean  NOT NULL,
-    alone        boolean  NOT NULL,
-    state        text     NOT NULL,
+    attempt      durably.count NOT NULL DEFAULT 0,
+    spent        durably.count NOT NULL DEFAULT 0,
+    crashes      int      NOT NULL DEFAULT 0,
+    once         boolean  NOT NULL DEFAULT false,
+    alone        boolean  NOT NULL DEFAULT false,
+    state        text     NOT NULL DEFAULT 'ready',
     queue        text     NOT NULL,
     name         text     NOT NULL,
     payload      bytea    NOT NULL,
