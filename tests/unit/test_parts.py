@@ -164,7 +164,7 @@ def test_everyone_who_asks_for_the_context_of_an_attempt_gets_the_same_one() -> 
             timeout = None
 
     declared: Any = Declared
-    attempt = Attempt(a_task(), declared, NO_OPTIONS, ([], {}), 0.0, introduce)
+    attempt = Attempt(a_task(), declared, NO_OPTIONS, ([], {}), 0.0, None, introduce)
     found: list[object] = []
 
     def ask() -> None:

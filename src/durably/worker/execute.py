@@ -34,60 +34,35 @@ AnyDefinition = Definition[..., Any]
 Arguments = tuple[list[Any], dict[str, Any]]
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One attempt in flight."""
 
-    __slots__ = (
-        "_introduce",
-        "arguments",
-        "armed",
-        "deadline",
-        "definition",
-        "done",
-        "finished",
-        "interrupted",
-        "known",
-        "options",
-        "started",
-        "task",
-        "timeout",
-    )
-
-    def __init__(
-        self,
-        task: Task,
-        definition: AnyDefinition,
-        options: Options,
-        arguments: Arguments,
-        started: float,
-        introduce: Callable[[Attempt], Context],
-    ) -> None:
-        self.task = task
-        self.definition = definition
-        self.options = options
-        self.arguments = arguments
-        self.started = started
-        self._introduce = introduce
-        self.known: Context | None = None
-        """Its context, if anybody has asked for it."""
-        self.finished = False
-        """Whether its outcome is known; a thread that was timed out may still run."""
-        self.interrupted: str | None = None
-        """Why the worker interrupted it: timeout, cancel, release or lost."""
-        self.timeout = options.timeout if options.timeout is not None else definition.settings.timeout
-        self.armed: float | None = None
-        """Under which timeout its deadline is watched."""
-        self.deadline: float | None = None
-        """When it will be timed out."""
-        self.done: asyncio.Task[None] | None = None
-        """The task of the loop in which it goes on, if it had to wait."""
+    task: Task
+    definition: AnyDefinition
+    options: Options
+    arguments: Arguments
+    started: float
+    timeout: float | None
+    introduce: Callable[[Attempt], Context]
+    known: Context | None = None
+    """Its context, if anybody has asked for it."""
+    finished: bool = False
+    """Whether its outcome is known; a thread that was timed out may still run."""
+    interrupted: str | None = None
+    """Why the worker interrupted it: timeout, cancel, release or lost."""
+    armed: float | None = None
+    """Under which timeout its deadline is watched."""
+    deadline: float | None = None
+    """When it will be timed out."""
+    done: asyncio.Task[None] | None = None
+    """The task of the loop in which it goes on, if it had to wait."""
 
     @property
     def context(self) -> Context:
         """The attempt from the inside. A thread and the loop may ask at the same time, and get the same one."""
         if self.known is None:
             with _introducing:
-                self.known = self.known or self._introduce(self)
+                self.known = self.known or self.introduce(self)
         return self.known
 
     @property

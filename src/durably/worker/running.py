@@ -193,10 +193,11 @@ class Running:
             self._spoil(task, arguments)
             return None
         started = self._loop.time()
-        attempt = Attempt(task, definition, options, arguments, started, self._introduce)
-        if attempt.timeout is not None:
-            attempt.armed = attempt.timeout
-            attempt.deadline = self._deadlines.arm(attempt.timeout, attempt, started)
+        timeout = definition.settings.timeout if options.timeout is None else options.timeout
+        attempt = Attempt(task, definition, options, arguments, started, timeout, self._introduce)
+        if timeout is not None:
+            attempt.armed = timeout
+            attempt.deadline = self._deadlines.arm(timeout, attempt, started)
         self._attempts[attempt] = None
         if self._events.observed:
             self._events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
