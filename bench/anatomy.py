@@ -52,7 +52,9 @@ DRAIN = (
     Hop("claim: rows become tasks", ("stores/operations/quick.py", "worker/claims.py", "stores/operations/claim.py")),
     Hop("arguments: decode", ("core/codec.py",)),
     Hop("timeout: arm and disarm", ("worker/deadlines.py",)),
-    Hop("attempt: begin, call, end", ("worker/running.py", "worker/execute.py", "worker/context.py")),
+    Hop(
+        "attempt: begin, call, end", ("worker/running.py", "worker/steps.py", "worker/execute.py", "worker/context.py")
+    ),
     Hop("decide and report", ("worker/report.py", "core/lifecycle.py", "core/retry.py", "worker/relay.py")),
     Hop("commit: changes become arrays", ("stores/operations/commit.py", "stores/postgres/arrays.py")),
     Hop("statements, there and back", ("stores/",)),
