@@ -173,3 +173,29 @@ async def test_what_is_left_of_a_coroutine_is_closed_with_whoever_awaits_it() ->
     outside.send(None)
     outside.close()
     assert len(ended) == 1
+
+
+async def test_handlers_that_wait_begin_in_the_same_turn_of_the_loop(app: Durably) -> None:
+    turn = 0
+    seen: list[int] = []
+
+    @app.task
+    async def slow() -> None:
+        seen.append(turn)
+        await asyncio.sleep(0)
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await app.aenqueue_many(slow.call() for _ in range(AT_ONCE + 1))
+    await app.atick()
+    counting.cancel()
+
+    first, *others = seen
+    assert first < others[0]
+    assert len(others) == AT_ONCE
+    assert len(set(others)) == 1

@@ -111,6 +111,7 @@ class Settler:
         for table in ("turns", "keys", "lines", "permits", "cancel_requests"):
             rows: list[dict[str, Any]] = getattr(shot, table)
             self._wrongs += [f"something is left in {table}: {row}" for row in rows]
+        self._wrongs += [f"a claim of {row['session']} is left" for row in shot.claims if row["session"] != "settler"]
         self._wrongs += [f"the session {row['id']} is left" for row in shot.sessions if row["id"] != "settler"]
         self._wrongs += [
             f"the unique key {row['key']} is left" for row in shot.unique_keys if row["scope"] in ("live", "waiting")

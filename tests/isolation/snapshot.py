@@ -22,6 +22,7 @@ TABLES = (
     "lines",
     "gates",
     "permits",
+    "claims",
     "sessions",
     "sleepers",
     "queues",
@@ -50,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     lines: list[Row]
     gates: list[Row]
     permits: list[Row]
+    claims: list[Row]
     sessions: list[Row]
     sleepers: list[Row]
     queues: list[Row]
@@ -160,6 +162,7 @@ def wrongs(shot: Snapshot, names: dict[str, str]) -> list[str]:
     lines = {(row["queue"], row["gate"]) for row in shot.lines}
     marks = {(row["queue"], row["key"], row["gate"] if row["key"] is None else None) for row in shot.turns}
     live = {row["id"] for row in shot.sessions}
+    claimed = {(row["session"], row["token"], task) for row in shot.claims for task in row["tasks"]}
 
     def say(task: str, what: str) -> None:
         found.append(f"{names.get(task, task)} {what}")
@@ -171,6 +174,8 @@ def wrongs(shot: Snapshot, names: dict[str, str]) -> list[str]:
             say(task, f"has a key and is {row['state']} in tasks")
         if row["state"] == "leased" and row["session"] not in live:
             say(task, f"is leased to the session {row['session']}, which does not exist")
+        if row["state"] == "leased" and (row["session"], row["token"], task) not in claimed:
+            say(task, "is leased, and no claim tells of it")
         if row["state"] == "blocked":
             place = (row["queue"], row["key"])
             if row["key"] is not None and place not in keys and (*place, None) not in marks:

@@ -13,7 +13,7 @@ from durably.testing.simulation import draw, run, run_seed, shrink
 from durably.testing.simulation.__main__ import told
 from tests.simulation.mutants import MUTANTS, Mutant, rewritten
 
-SEEDS = 500
+SEEDS = 1000
 """Within so many seeds each of them must be found; most are within a few."""
 
 

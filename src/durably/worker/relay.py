@@ -63,8 +63,7 @@ class Relay:
         self.went.clear()
         self.handed_over.clear()
         chains = self._chains()
-        ids = [change.task.id for change in changes]
-        going = chains.going(ids) if chains.members else set()
+        going = chains.going([change.task.id for change in changes]) if chains.members else set()
         lines = places(changes)
         room, spare = self._room(changes, lines)
         if not room and not going:

@@ -184,11 +184,16 @@ class Reporter:
         """Tell of what was committed and of what came too late; what must be decided again is answered."""
         again: list[Report] = []
         changes: list[Change] = []
-        self._applied([verdict.change for verdict in verdicts if isinstance(verdict, Applied)])
+        applied = [verdict.change for verdict in verdicts if isinstance(verdict, Applied)]
+        self._applied(applied)
+        if len(applied) == len(reports):
+            if self._events.observed:
+                for report, change in zip(reports, applied, strict=True):
+                    self._tell(report, change)
+            return again, changes
         for report, verdict in zip(reports, verdicts, strict=True):
             if isinstance(verdict, Applied):
-                if self._events.observed:
-                    self._tell(report, verdict.change)
+                self._tell(report, verdict.change)
                 continue
             current = verdict.current
             ours = current is not None and current.token == report.task.token

@@ -64,7 +64,9 @@ class Running:
         self._introduce = self._context_of
         self._claimed: deque[tuple[Task, int]] = deque()
         self.chains = Chains()
-        self._beginning = False
+        self._turn = 0
+        self._beginners = 0
+        self._waited = False
         self._attempts: dict[Attempt, None] = {}
         self._strikes: dict[str, int] = {}
         self.stuck: set[Attempt] = set()
@@ -93,30 +95,38 @@ class Running:
         if behind:
             self.chains.begin(tasks, behind, now, self._loop.time())
         self._claimed.extend([(task, now) for task in tasks])
-        if not self._beginning:
+        if not self._beginners:
             self._begin_soon()
 
     def _begin_soon(self) -> None:
-        """Let those that were claimed begin in a task of the loop, if there are any."""
-        self._beginning = bool(self._claimed)
-        if self._beginning:
-            self._beginner = asyncio.Task(self._begin_some(), loop=self._loop, name="durably-attempts")
+        """Let some of those that were claimed begin when the loop turns, if there are any.
+
+        One task of the loop is enough for all whose handlers end in their first step. If the last one had to wait, the
+        next ones most likely must, and get one each.
+        """
+        self._turn = min(AT_ONCE, len(self._claimed))
+        self._beginners = self._turn if self._waited else min(self._turn, 1)
+        for _ in range(self._beginners):
+            asyncio.Task(self._begin_some(), loop=self._loop, name="durably-attempts")
 
     async def _begin_some(self) -> None:
-        """Begin some attempts, each in contextvars of its own. The first one that must wait keeps this task."""
-        if not self._may_start():
-            self._give_back_claimed()
-        mine = self._beginner
+        """Begin attempts, each in contextvars of its own. The first one that must wait keeps this task."""
+        mine = asyncio.current_task()
+        assert mine is not None
         untouched = traces(mine)
+        waiting: tuple[Attempt, Rest] | None = None
         try:
-            for _ in range(min(AT_ONCE, len(self._claimed))):
+            if not self._may_start():
+                self._give_back_claimed()
+            while self._turn and self._claimed and waiting is None:
+                self._turn -= 1
                 waiting = self._begin(*self._claimed.popleft())
-                if waiting is not None or traces(mine) != untouched:
+                if traces(mine) != untouched:
                     break
-            else:
-                waiting = None
         finally:
-            self._begin_soon()
+            self._beginners -= 1
+            if not self._beginners:
+                self._begin_soon()
         if waiting is not None:
             attempt, rest = waiting
             attempt.done = mine
@@ -136,6 +146,7 @@ class Running:
             return None
         variables = copy_context()
         rest = variables.run(self._first_step, attempt, variables)
+        self._waited = rest is not None
         return None if rest is None else (attempt, rest)
 
     def _give_back_claimed(self) -> None:
@@ -169,7 +180,7 @@ class Running:
             return
         following = chain.waiting.popleft()
         self._claimed.appendleft((following, chain.now(following, self._loop)))
-        if not self._beginning:
+        if not self._beginners:
             self._begin_soon()
 
     def _start(self, task: Task, now: int) -> Attempt | None:
