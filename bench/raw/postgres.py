@@ -17,7 +17,7 @@ import psycopg
 from bench.protocol import handler, paced, say, serve, timed, wait_for_the_start
 
 BATCH = 500
-SLOTS = 1000
+SLOTS = 2000
 """Rows that the engine-shaped loop has in memory at most."""
 
 TABLES = """
