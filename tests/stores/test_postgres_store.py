@@ -12,8 +12,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from durably import BadOption, Durably, SchemaOutdated, StoreUnavailable
+from durably import BadOption, Durably, SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.core.options import CallOptions
+from durably.core.task import Draft
+from durably.stores.operations.accept import accept
 from durably.stores.operations.sweep import mark_dead
 from durably.stores.postgres import pool
 from durably.stores.postgres.address import redacted
@@ -324,6 +326,14 @@ def test_arrays_are_written_so_that_they_come_back(store: PostgresStore, values:
 def test_ids_travel_as_the_server_keeps_them(store: PostgresStore, ids: list[str]) -> None:
     with store.pool.connection() as connection:
         assert connection.wire.run("SELECT ($1::uuid[])::text[]", [ids]) == [(ids,)]
+
+
+@pytest.mark.parametrize("bad", ["01890a5d-ac96-774b-bcce-b302099a805z", "01890a5d-ac96-774b-bcce-b302099a805700"])
+def test_what_is_no_id_is_refused_and_the_connection_goes_on(store: PostgresStore, bad: str) -> None:
+    drafts = [Draft(one, "noop", "default", b"") for one in (str(UUID(int=1)), bad)]
+    with pytest.raises(StoreRejected, match="uuid"):
+        store.run(accept(drafts))
+    store.run(accept([drafts[0], Draft(str(UUID(int=2)), "noop", "default", b"")]))
 
 
 def test_places_travel_as_the_server_keeps_them(store: PostgresStore) -> None:

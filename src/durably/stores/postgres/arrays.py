@@ -67,8 +67,11 @@ def packed(text: str) -> tuple[tuple[int, Pack], ...]:
 
 
 def uuids(ids: list[str]) -> bytes:
-    """An array of ids."""
-    return _headed(UUID, len(ids)) + bytes.fromhex(SIXTEEN.join(["", *ids]).replace("-", ""))
+    """An array of ids; a ValueError if one of them is none."""
+    body = bytes.fromhex(SIXTEEN.join(["", *ids]).replace("-", ""))
+    if len(body) != 20 * len(ids):
+        raise ValueError("an id does not have 32 digits")
+    return _headed(UUID, len(ids)) + body
 
 
 def places(found: list[bytes]) -> bytes:

@@ -102,7 +102,10 @@ class Wire:
         if arrays := packed(text):
             args = list(args)
             for index, pack in arrays:
-                args[index] = pack(args[index])
+                try:
+                    args[index] = pack(args[index])
+                except ValueError as error:
+                    raise psycopg.DataError(f"an invalid uuid: {error}") from error
         values: list[bytes | None] = []
         formats: list[int] = []
         for value in args:
