@@ -18,10 +18,10 @@ CREATE OR REPLACE FUNCTION durably.now() RETURNS bigint LANGUAGE sql VOLATILE
 """
 EMPTY = b"""
 TRUNCATE durably.tasks, durably.history, durably.attempts, durably.unique_keys, durably.turns, durably.keys,
-         durably.lines, durably.gates, durably.permits, durably.claims, durably.sessions, durably.sleepers,
-         durably.queues, durably.cancel_requests, durably.destinations, durably.messages, durably.deliveries,
-         durably.mails, durably.suppressions, durably.templates, durably.notifications, durably.routes,
-         durably.digests, durably.throttles, durably.preferences, durably.inbox;
+         durably.lines, durably.gates, durably.permits, durably.claims, durably.prunes, durably.sessions,
+         durably.sleepers, durably.queues, durably.cancel_requests, durably.destinations, durably.messages,
+         durably.deliveries, durably.mails, durably.suppressions, durably.templates, durably.notifications,
+         durably.routes, durably.digests, durably.throttles, durably.preferences, durably.inbox;
 """
 
 

@@ -23,6 +23,7 @@ TABLES = (
     "gates",
     "permits",
     "claims",
+    "prunes",
     "sessions",
     "sleepers",
     "queues",
@@ -52,6 +53,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     gates: list[Row]
     permits: list[Row]
     claims: list[Row]
+    prunes: list[Row]
     sessions: list[Row]
     sleepers: list[Row]
     queues: list[Row]
@@ -166,6 +168,11 @@ def wrongs(shot: Snapshot, names: dict[str, str]) -> list[str]:
 
     def say(task: str, what: str) -> None:
         found.append(f"{names.get(task, task)} {what}")
+
+    noted = {(row["prune_at"], task) for row in shot.prunes for task in row["tasks"]}
+    for row in shot.history:
+        if row["prune_at"] is not None and (row["prune_at"], row["id"]) not in noted:
+            say(row["id"], "has ended, and nothing tells when it goes")
 
     for task, row in tasks.items():
         if task in ended:

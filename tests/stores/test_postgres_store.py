@@ -249,6 +249,8 @@ SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "list_keys", "by_pref
 """Statements for people, who ask now and then."""
 FEW_OR_FIRST = ("claims_pkey", "tasks_rare", "tasks_delayed", "keys_leased", "keys_held", "turns_pkey")
 """Indexes that hold only what runs or is held back, or of which a statement wants only the beginning."""
+TABLES = ("tasks", "history", "attempts", "keys", "turns", "unique_keys", "claims", "prunes")
+"""Those that may be large."""
 ROWS = """
 INSERT INTO durably.{table} (id, seq, version, created_at, ready_at, token, partition, priority, attempt, spent,
                              crashes, once, state, name, queue, payload, {more})
@@ -293,7 +295,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _scans_a_table(node: dict[str, Any]) -> bool:
     """Whether it reads all of a table that may be large, or all of an index."""
-    if node.get("Relation Name") not in ("tasks", "history", "attempts", "keys", "turns", "unique_keys", "claims"):
+    if node.get("Relation Name") not in TABLES:
         return False
     if node["Node Type"] == "Bitmap Heap Scan" or node["Node Type"] == "ModifyTable":
         return False

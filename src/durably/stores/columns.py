@@ -10,6 +10,25 @@ _COUNTED = ("attempt", "spent")
 _FROM_KEY = ("token", "session", "started_at")
 
 
+BRIEF = (
+    "id",
+    "seq",
+    "version",
+    "name",
+    "queue",
+    "priority",
+    "ready_at",
+    "payload",
+    "attempt",
+    "spent",
+    "token",
+    "created_at",
+    "started_at",
+)
+"""What there is to tell of every task that was just leased, beside its state and its session."""
+SELDOM = tuple(name for name in LIVE if name not in (*BRIEF, "state", "session"))
+"""What most tasks have nothing of."""
+
 DESTINATION = ("namespace", "name", "channel", "address", "rules", "condition", "secrets", "version", "updated_at")
 
 
@@ -21,6 +40,15 @@ def destination_columns() -> str:
 def task_columns(cast: str) -> str:
     """A live row as the table `t` has it."""
     return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in LIVE)
+
+
+def brief_columns(cast: str) -> str:
+    """A leased row as the table `t` has it: all but its state and its session, and what is seldom there as one."""
+    usual = {"crashes": "t.crashes = 0", "once": "NOT t.once", "alone": "NOT t.alone"}
+    nothing = [usual.get(name, f"t.{name} IS NULL") for name in SELDOM]
+    seldom = ", ".join(f"t.{name}" for name in SELDOM)
+    often = ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in BRIEF)
+    return f"{often}, CASE WHEN {' AND '.join(nothing)} THEN NULL ELSE ROW({seldom}) END"
 
 
 def live_columns(cast: str, number: str) -> str:

@@ -236,4 +236,6 @@ class Pruner:
         others = [await self._store.arun(prune_others(BATCH)) for prune_others in self._others]
         if total := gone + messages + told + sum(others):
             self._events.emit(Event("pruned", count=total))
-        return 0.05 if max([gone, *others]) >= BATCH or {self._after, self._after_told} != {FIRST} else self._interval
+        # Of what was to go, some may have been replayed or purged meanwhile.
+        more = max([gone, *others]) >= BATCH // 2 or {self._after, self._after_told} != {FIRST}
+        return 0.05 if more else self._interval

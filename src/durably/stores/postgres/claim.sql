@@ -73,7 +73,7 @@ UPDATE durably.tasks t
    SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
        spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
  WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
-RETURNING {task}, t.ctid
+RETURNING {brief}, t.ctid
 
 -- :admit
 -- Take markers: the lines are made at once, the keys are answered.

@@ -13,15 +13,17 @@ WITH gone AS (
     RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, t.token, t.partition,
               t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.session, t.payload, t.options,
               t.tags, t.cancel, t.details, d.result, d.keep_for, d.started_ago
-)
-INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
-                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
-                             payload, options, tags, cancel, details, result)
-SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
-       now + keep_for, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, session, payload,
-       options, tags, cancel, details, result
-  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
-RETURNING id::text
+), kept AS (
+    INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                                 token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
+                                 payload, options, tags, cancel, details, result)
+    SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
+           now + keep_for, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, session,
+           payload, options, tags, cancel, details, result
+      FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+    RETURNING id, prune_at
+), {noted}
+SELECT id::text FROM kept
 
 -- :finish_placed_tasks
 -- The same for those that are still where their claim put them, if all are kept equally long. The answer is one row
@@ -35,6 +37,8 @@ WITH gone AS (
     RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, t.token, t.partition,
               t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.session, t.payload, t.options,
               t.tags, t.cancel, t.details, d.result, d.started_ago
+), moment AS MATERIALIZED (
+    SELECT durably.now() AS now
 ), kept AS (
     INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                                  token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
@@ -42,11 +46,16 @@ WITH gone AS (
     SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
            now + ?6::bigint, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, session,
            payload, options, tags, cancel, details, result
-      FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+      FROM (SELECT *, (SELECT now FROM moment) AS now FROM gone) g
+), ended AS MATERIALIZED (
+    SELECT count(*) AS count, array_agg(id) AS tasks FROM gone
+), noted AS (
+    INSERT INTO durably.prunes (prune_at, count, tasks)
+    SELECT now + ?6::bigint, count, tasks FROM moment, ended WHERE count > 0 AND ?6::bigint IS NOT NULL
 )
-SELECT NULL WHERE (SELECT count(*) FROM gone) = ?7::int
+SELECT NULL WHERE (SELECT count FROM ended) = ?7::int
  UNION ALL
-SELECT id::text FROM gone WHERE (SELECT count(*) FROM gone) < ?7::int
+SELECT id::text FROM gone WHERE (SELECT count FROM ended) < ?7::int
 
 -- :finish_keyed_tasks
 -- The same for the heads of keys, and their followers, whose leases are in their key rows: all ?8 of them, or none.
@@ -70,8 +79,8 @@ WITH found AS MATERIALIZED (
            now + ?6::bigint, token, partition, priority, attempt + 1, spent + 1, crashes, once, 'done', name, queue, key,
            policy, ?7::text, payload, options, tags, cancel, details, result
       FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
-    RETURNING 1
-)
+    RETURNING id, prune_at
+), {noted}
 SELECT count(*) FROM kept HAVING count(*) > 0
 
 -- :finish_limited_tasks
@@ -87,15 +96,17 @@ WITH gone AS (
               t.options, t.tags, t.cancel, t.details, d.result, d.keep_for, d.started_ago
 ), cleared AS (
     DELETE FROM durably.permits WHERE task = ANY(ARRAY(SELECT id FROM gone))
-)
-INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
-                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, gate,
-                             session, payload, options, tags, cancel, details, result)
-SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
-       now + keep_for, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, gate, session,
-       payload, options, tags, cancel, details, result
-  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
-RETURNING id::text
+), kept AS (
+    INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                                 token, partition, priority, attempt, spent, crashes, once, state, name, queue, gate,
+                                 session, payload, options, tags, cancel, details, result)
+    SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
+           now + keep_for, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, gate,
+           session, payload, options, tags, cancel, details, result
+      FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+    RETURNING id, prune_at
+), {noted}
+SELECT id::text FROM kept
 
 -- :end_tasks
 -- Move the row to history in one statement.
@@ -111,16 +122,18 @@ WITH gone AS (
               d.token, t.partition, t.priority, d.attempt, d.spent, d.crashes, t.once, d.state, t.name, t.queue, t.key,
               t.policy, t.gate, d.session, t.payload, t.options, t.tags, t.cancel, t.unique_scope, t.unique_key,
               coalesce(d.details, t.details) AS details, d.reason, d.result, d.keep_for, d.started_ago
-)
-INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
-                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
-                             gate, session, payload, options, tags, cancel, unique_scope, unique_key, details, reason,
-                             result)
-SELECT id, seq, version, created_at, ready_at, coalesce(now - started_ago, claimed_at), expires_at, now,
-       now + keep_for, token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy, gate,
-       session, payload, options, tags, cancel, unique_scope, unique_key, details, reason, result
-  FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
-RETURNING id::text
+), kept AS (
+    INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                                 token, partition, priority, attempt, spent, crashes, once, state, name, queue, key,
+                                 policy, gate, session, payload, options, tags, cancel, unique_scope, unique_key,
+                                 details, reason, result)
+    SELECT id, seq, version, created_at, ready_at, coalesce(now - started_ago, claimed_at), expires_at, now,
+           now + keep_for, token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
+           gate, session, payload, options, tags, cancel, unique_scope, unique_key, details, reason, result
+      FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
+    RETURNING id, prune_at
+), {noted}
+SELECT id::text FROM kept
 
 -- :drop_revived
 -- A request that arrived in the moment in which its task ended may have brought the task back: the first end stands.

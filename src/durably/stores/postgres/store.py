@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 import psycopg
 
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
+from durably.stores.columns import (
+    brief_columns,
+    destination_columns,
+    ended_columns,
+    head_columns,
+    live_columns,
+    task_columns,
+)
 from durably.stores.migrations import migrations, split
 from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
@@ -34,6 +41,11 @@ CLAIMED = (
     " WHERE id = i.id AND state = 'leased' AND token = c.token OFFSET 0) t"
 )
 """The tasks `t` that are still leased under the claim `c`."""
+NOTED = """noted AS (
+    INSERT INTO durably.prunes (prune_at, count, tasks)
+    SELECT prune_at, count(*), array_agg(id) FROM kept WHERE prune_at IS NOT NULL GROUP BY prune_at
+)"""
+"""A note of when to remove what was `kept` in history: one for all that go at the same moment."""
 REPEATS = 20
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -44,11 +56,13 @@ def dialect(schema: str) -> Dialect:
         "durably.stores.postgres",
         {
             "task": task_columns("::text"),
+            "brief": brief_columns("::text"),
             "live": live_columns("::text", "::int"),
             "head": head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?4::text", "?5::bigint"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),
             "claimed": CLAIMED,
+            "noted": NOTED,
             "leased": "k.state = 'leased' AND (k.head = t.id OR strpos(k.followers, t.id::text) > 0)",
         },
         numbered=True,

@@ -138,10 +138,26 @@ SELECT {live}
 SELECT id::text, cancel FROM durably.tasks WHERE cancel IS NOT NULL
 
 -- :prune
-WITH gone AS (
+-- What is noted goes, with its note, or with as much of the last note as there is room for. A task that was replayed
+-- may be in history again, to be kept for longer.
+WITH found AS MATERIALIZED (
+    SELECT ctid AS row, prune_at, count, tasks FROM durably.prunes WHERE prune_at <= (SELECT durably.now())
+     ORDER BY prune_at LIMIT ?1::int FOR UPDATE SKIP LOCKED
+), due AS MATERIALIZED (
+    SELECT row, count, tasks, (?1::int - before)::int AS room
+      FROM (SELECT *, sum(count) OVER (ORDER BY prune_at, row) - count AS before FROM found) f
+     WHERE before < ?1::int
+), settled AS (
+    DELETE FROM durably.prunes WHERE ctid = ANY(ARRAY(SELECT row FROM due WHERE count <= room))
+), shortened AS (
+    UPDATE durably.prunes SET tasks = due.tasks[room + 1:], count = due.count - room
+      FROM due WHERE prunes.ctid = due.row AND due.count > room
+), gone AS (
     DELETE FROM durably.history
-     WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.history WHERE prune_at <= (SELECT durably.now())
-                             ORDER BY prune_at LIMIT ?1::int FOR UPDATE SKIP LOCKED))
+     WHERE ctid = ANY(ARRAY(SELECT f.row
+                              FROM (SELECT unnest(tasks[:room]) AS id FROM due ORDER BY id) d
+                             CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.history
+                                                  WHERE id = d.id AND prune_at <= (SELECT durably.now()) OFFSET 0) f))
     RETURNING id
 ), forgotten AS (
     DELETE FROM durably.attempts

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
+
+import pytest
 
 from durably.core.moment import SECOND
+from durably.core.task import Task
 from durably.stores.operations.claim import next_due
 from durably.stores.operations.control import set_limit
 from durably.testing.world import World
@@ -27,6 +31,36 @@ class Claiming:
         assert (task.state, task.session, task.attempt, task.spent, task.version) == ("leased", "s", 1, 1, 1)
         assert task.token > 0
         assert task == world.get(task.id)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {},
+            {"options": b'{"timeout":5.0}'},
+            {"tags": '["a","b"]'},
+            {"once": True},
+            {"expires_in": 3600 * SECOND},
+            {"unique_scope": "live", "unique_key": "u", "fingerprint": "f"},
+        ],
+    )
+    def test_a_claim_tells_all_that_there_is_to_know_of_its_tasks(self, world: World, given: dict[str, Any]) -> None:
+        task_id, other = world.add(**given), world.add()
+        first, second = world.claim(world.session())
+
+        assert [first.id, second.id] == [task_id, other]
+        assert [first, second] == [world.get(task_id), world.get(other)]
+        for name, value in given.items():
+            if name in Task.__struct_fields__:
+                assert getattr(first, name) == value
+
+    def test_a_claim_after_a_crash_tells_of_the_crash(self, world: World) -> None:
+        task_id = world.add()
+        world.claim(world.session())
+        world.let_die()
+        [task] = world.claim(world.session())
+
+        assert (task.crashes, task.attempt) == (1, 2)
+        assert task == world.get(task_id)
 
     def test_higher_priority_goes_first_then_whoever_waits_longest(self, world: World) -> None:
         order = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from durably.core import lifecycle
@@ -48,6 +49,45 @@ class Retaining:
 
         assert [world.run(prune(3)), world.run(prune(3)), world.run(prune(3))] == [3, 2, 0]
         assert world.outcomes(task_id) == []
+
+    def test_what_ended_together_is_pruned_in_batches_too(self, world: World) -> None:
+        ids = [world.add() for _ in range(5)]
+        world.finish(*world.claim(world.session()))
+        world.advance(8 * 86400)
+
+        assert [world.run(prune(3)), sum(map(world.exists, ids)), world.run(prune(3)), world.run(prune(3))] == [
+            3,
+            2,
+            2,
+            0,
+        ]
+        assert not any(map(world.exists, ids))
+
+    @pytest.mark.parametrize("kind", ["plain", "key", "gate"])
+    def test_each_of_those_that_ended_together_is_kept_as_long_as_it_should(self, world: World, kind: str) -> None:
+        for number in range(3):
+            world.add(**({} if kind == "plain" else {kind: f"one-{number}"}))
+        short, long, ever = world.claim(world.session())
+        world.apply(
+            lifecycle.complete(short, None, 10.0),
+            lifecycle.complete(long, None, 20.0),
+            msgspec.structs.replace(lifecycle.complete(ever, None), keep_for=None),
+        )
+
+        left = []
+        for _ in range(3):
+            world.advance(10)
+            left.append((world.run(prune(100)), [world.exists(one.id) for one in (short, long, ever)]))
+        assert left == [(1, [False, True, True]), (1, [False, False, True]), (0, [False, False, True])]
+
+    @pytest.mark.parametrize("kind", ["plain", "key", "gate"])
+    def test_what_ended_together_goes_together(self, world: World, kind: str) -> None:
+        for number in range(3):
+            world.add(**({} if kind == "plain" else {kind: f"one-{number}"}))
+        world.finish(*world.claim(world.session()))
+        world.advance(8 * 86400)
+
+        assert [world.run(prune(100)), world.run(prune(100))] == [3, 0]
 
     def test_a_forever_key_remembers_the_result_after_the_history_is_gone(self, world: World) -> None:
         @world.app.task(retention="1s")

@@ -9,6 +9,7 @@
 -- gates     limits: of a queue (q:NAME) or of a group (g:NAME), with their token buckets
 -- permits   which leased task uses which gate; a permit whose task is no longer leased under that token counts for nothing
 -- claims    which tasks a session has leased under which token: each of them until it is settled, and often a bit longer
+-- prunes    which ended tasks to remove at which moment: those that ended together, and are kept equally long
 -- sessions  one lease per worker process
 -- sleepers  which session waits for a notification on which queue
 
@@ -60,7 +61,7 @@ CREATE TABLE durably.tasks (
     unique_key   text,
     progress     text,
     details      bytea,
-    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 50)
+    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 40)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tasks_ready   ON durably.tasks (queue, priority, ready_at) WHERE state = 'ready';
 CREATE INDEX tasks_delayed ON durably.tasks (ready_at) WHERE state = 'delayed';
@@ -69,24 +70,25 @@ CREATE INDEX tasks_gate    ON durably.tasks (queue, gate, priority DESC, seq) WH
 CREATE INDEX tasks_expiry  ON durably.tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_rare    ON durably.tasks (queue) WHERE alone OR cancel IS NOT NULL;
 
+-- Only the end of a task writes here, from a row of tasks: what is checked there is not checked again.
 CREATE TABLE durably.history (
     id           uuid     PRIMARY KEY,
-    seq          bigint   NOT NULL,
-    version      bigint   NOT NULL,
-    created_at   bigint   NOT NULL,
-    ready_at     bigint   NOT NULL,
-    finished_at  bigint   NOT NULL,
-    token        bigint   NOT NULL,
-    partition    int      NOT NULL,
-    priority     int      NOT NULL,
-    attempt      int      NOT NULL,
-    spent        int      NOT NULL,
-    crashes      int      NOT NULL,
-    once         boolean  NOT NULL,
-    state        text     NOT NULL,
-    queue        text     NOT NULL,
-    name         text     NOT NULL,
-    payload      bytea    NOT NULL,
+    seq          bigint  ,
+    version      bigint  ,
+    created_at   bigint  ,
+    ready_at     bigint  ,
+    finished_at  bigint  ,
+    token        bigint  ,
+    partition    int     ,
+    priority     int     ,
+    attempt      int     ,
+    spent        int     ,
+    crashes      int     ,
+    once         boolean ,
+    state        text    ,
+    queue        text    ,
+    name         text    ,
+    payload      bytea   ,
     session      text,
     started_at   bigint,
     prune_at     bigint,
@@ -103,8 +105,15 @@ CREATE TABLE durably.history (
     reason       text,
     result       bytea
 );
-CREATE INDEX history_prune ON durably.history (prune_at) WHERE prune_at IS NOT NULL;
 CREATE INDEX history_dead  ON durably.history (finished_at, id) WHERE state = 'dead';
+
+CREATE TABLE durably.prunes (
+    prune_at bigint NOT NULL,
+    count    int    NOT NULL,
+    tasks    uuid[] NOT NULL
+);
+ALTER TABLE durably.prunes ALTER COLUMN tasks SET STORAGE EXTERNAL;
+CREATE INDEX prunes_due ON durably.prunes (prune_at);
 
 CREATE TABLE durably.attempts (
     task        uuid   NOT NULL,
