@@ -41,10 +41,7 @@ class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
     def draft(self) -> Draft:
         """A draft with a new id."""
-        form = self.form
-        if form.plain:
-            return Draft(form.engine.ids.task(None), form.name, form.queue, self.payload, form.priority)
-        return form.engine.draft(form.name, form.settings, self.payload, self.arguments)
+        return self.form.draft(self.payload, self.arguments)
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -56,6 +53,12 @@ class Form(msgspec.Struct, frozen=True):
     plain: bool
     queue: str
     priority: int
+
+    def draft(self, payload: bytes, arguments: bytes) -> Draft:
+        """The draft of a call, with a new id."""
+        if self.plain:
+            return Draft(self.engine.ids.task(None), self.name, self.queue, payload, self.priority)
+        return self.engine.draft(self.name, self.settings, payload, arguments)
 
 
 def drafted(engine: Engine, calls: Iterable[Call[Any]]) -> Iterator[list[Draft]]:
@@ -98,8 +101,14 @@ class Bound(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Accept the task: once this returns, or the caller's transaction commits, it will happen."""
-        draft = self.call(*args, **kwargs).draft()
-        [answer] = self._engine.accept([draft], self._settings.within)
+        arguments = self._definition.signature.encode(args, kwargs)
+        form, engine = self._form, self._engine
+        payload = engine.payload(form.name, arguments)
+        draft = form.draft(payload, arguments)
+        within = self._settings.within
+        if form.plain and within is None and engine.put(draft):
+            return Handle(engine, draft.id, self._definition.signature, known=True)
+        [answer] = engine.accept([draft], within)
         return self._handle(answer)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

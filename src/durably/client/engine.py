@@ -69,7 +69,7 @@ class Engine:
 
     def payload(self, name: str, plain: bytes) -> bytes:
         """The encoded arguments as they are stored."""
-        data = self.codec.encode(plain)
+        data = plain if type(self.codec) is Plain else self.codec.encode(plain)
         if len(data) > self.payload_limit:
             raise BadPayload(
                 f"the arguments of task {name!r} take {len(data):,} bytes, and the limit is {self.payload_limit:,}: "
@@ -123,6 +123,14 @@ class Engine:
             return self._intake.submit(drafts)
         return self._told(drafts, self.store.caller(within).run(accept(drafts, fresh=True)))
 
+    def put(self, draft: Draft) -> bool:
+        """Accept a plain draft by the store's shortest way; False if it has none, or if others wait for theirs."""
+        if self._intake.busy or not self.store.put(draft):
+            return False
+        if self.events.observed:
+            self._tell(draft)
+        return True
+
     def aaccept(self, drafts: Sequence[Draft], within: Any) -> Awaitable[Answers]:
         """The asynchronous twin."""
         return self._intake.asubmit(drafts) if within is None else self._aaccept_within(drafts, within)
@@ -152,8 +160,11 @@ class Engine:
         if self.events.observed:
             for draft, answer in zip(drafts, answers, strict=True):
                 if not isinstance(answer, Conflict) and not answer.existing:
-                    self.events.emit(Event("enqueued", draft.id, draft.name, draft.queue))
+                    self._tell(draft)
         return answers
+
+    def _tell(self, draft: Draft) -> None:
+        self.events.emit(Event("enqueued", draft.id, draft.name, draft.queue))
 
 
 def override_options(settings: Settings, declared: Settings) -> Settings:

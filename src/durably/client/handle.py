@@ -49,6 +49,8 @@ def _checked(task_id: str) -> str:
 class Handle(Generic[R]):
     """One accepted task."""
 
+    __slots__ = ("__weakref__", "_engine", "_find", "_signature", "_uncommitted", "existing", "id")
+
     def __init__(
         self,
         engine: Engine,

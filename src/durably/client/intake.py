@@ -42,7 +42,8 @@ class Intake:
         self._store = store
         self._told = told
         self._lock = threading.Lock()
-        self._busy = False
+        self.busy = False
+        """Whether somebody writes at the moment, for itself or for all who wait."""
         self._queue: list[_Waiting] = []
         self._loops = PerLoop(lambda loop: _LoopIntake(store, told, loop))
 
@@ -58,7 +59,7 @@ class Intake:
 
     def _submitted(self, drafts: Sequence[Draft]) -> Answers:
         with self._lock:
-            free, self._busy = not self._busy, True
+            free, self.busy = not self.busy, True
             if not free:
                 mine = _Waiting(drafts)
                 self._queue.append(mine)
@@ -88,7 +89,7 @@ class Intake:
         with self._lock:
             heir = self._queue[0] if self._queue else None
             if heir is None:
-                self._busy = False
+                self.busy = False
             else:
                 heir.lead = True
         if heir is not None:

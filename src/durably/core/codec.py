@@ -89,6 +89,11 @@ def fingerprint(name: str, payload: bytes) -> str:
     return blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()
 
 
+def _is_scalar(hint: Any) -> bool:
+    """Whether values of exactly this type are stored, and read back, as what they are."""
+    return hint is int or hint is str or hint is bool
+
+
 def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
 
@@ -112,6 +117,8 @@ class Signature:
         )
         self._spread = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
         self._rest = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
+        self._exact: tuple[Any, ...] | None = None
+        """The types of all arguments, if values that are exactly of these types need no further look."""
         self._arguments: msgspec.json.Decoder[Any] | None = None
         self._result: msgspec.json.Decoder[Any] | None = None
 
@@ -120,6 +127,9 @@ class Signature:
         try:
             hints = typing.get_type_hints(self._function, include_extras=True)
             self._arguments = msgspec.json.Decoder(self._struct(hints), dec_hook=_native)
+            kinds = [hints.get(name) for name in self._positional]
+            if self._simple and len(kinds) == len(self._signature.parameters) and all(map(_is_scalar, kinds)):
+                self._exact = tuple(kinds)
             returned = hints.get("return", Any)
             self._result = msgspec.json.Decoder(returned, dec_hook=_native)
         except (TypeError, NameError) as error:
@@ -141,6 +151,11 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments as JSON, checked against the signature now rather than when nobody is looking."""
+        if not kwargs and tuple(map(type, args)) == self._exact:
+            try:
+                return _encoder.encode(dict(zip(self._positional, args)))  # noqa: B905 - there are as many, and this is hot
+            except (ValueError, OverflowError):
+                pass  # Too large, or no text after all: said below.
         if self._simple and len(args) <= len(self._positional):
             bound: dict[str, Any] = dict(zip(self._positional, args))  # noqa: B905 - there may be fewer, and this is hot
             if kwargs:

@@ -64,7 +64,7 @@ class Ids:
             else:
                 self._rest += 1 + (bits & STEP)
             time, rest = self._time, self._rest
-        return _layout(time, partition, rest)
+        return LAYOUT % (time, partition, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
 
     def tasks(self, count: int) -> list[str]:
         """So many new task ids at once, each in a partition of chance, and each higher than the one before."""

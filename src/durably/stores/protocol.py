@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from durably.core.task import Draft
 from durably.stores.start import Started
 from durably.stores.statement import Operation, Queries
 
@@ -62,6 +63,13 @@ class Store(Protocol):
 
     async def arun(self, op: Operation[T]) -> T:
         """The same without blocking the event loop."""
+        ...
+
+    def put(self, draft: Draft) -> bool:
+        """Accept a plain draft that nobody has sent before, if there is a way that is shorter than `run`.
+
+        False if there is none, or if it failed: it can then be accepted with `run`, even if it did land.
+        """
         ...
 
     def start(self, op: Operation[T]) -> Started[T]:

@@ -168,18 +168,13 @@ def array_call(statement: Statement) -> tuple[str, tuple[Any, ...]]:
     return part.text, statement.args
 
 
-class Operation(Generic[T_co]):
+class Operation(msgspec.Struct, Generic[T_co], frozen=True, eq=False):
     """Something to do in one transaction; `steps` begins it anew, so that it can be repeated after a collision."""
 
-    __slots__ = ("name", "single", "steps", "writes")
-
-    def __init__(
-        self, name: str, steps: Callable[[Queries], Steps[T_co]], *, writes: bool = True, single: bool = False
-    ) -> None:
-        self.name = name
-        self.steps = steps
-        self.writes = writes
-        self.single = single
+    name: str
+    steps: Callable[[Queries], Steps[T_co]]
+    writes: bool = True
+    single: bool = False
 
     def __repr__(self) -> str:
         return f"<operation {self.name}>"

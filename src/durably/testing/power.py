@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from durably.core.moment import Clock
+from durably.core.task import Draft
 from durably.stores.drive import drive
 from durably.stores.protocol import Caller
 from durably.stores.sqlite.store import SqliteStore
@@ -79,6 +80,10 @@ class MortalStore(SqliteStore):
     def run(self, op: Operation[T]) -> T:
         self._power.stand_still()
         return super().run(op)
+
+    def put(self, draft: Draft) -> bool:
+        # There is no moment in it at which to die.
+        return False
 
     async def arun(self, op: Operation[T]) -> T:
         # On the loop's own thread: when the process dies here, its whole loop stands still.

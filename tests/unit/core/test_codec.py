@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -214,6 +214,55 @@ def test_arguments_of_another_type_are_refused() -> None:
     assert str(refused.value) == (
         "the arguments do not fit the signature of task 'charge': Expected `int`, got `str` - at `$.cents`"
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "stored"),
+    [
+        (("o", 5, True), b'{"order":"o","cents":5,"now":true}'),
+        (("", -(2**70), False), b'{"order":"","cents":-1180591620717411303424,"now":false}'),
+        (("null", 0, False), b'{"order":"null","cents":0,"now":false}'),
+    ],
+)
+def test_arguments_of_the_simplest_types_are_stored_as_they_are(args: Any, stored: bytes) -> None:
+    def charge(order: str, cents: int, now: bool) -> None: ...
+
+    signature = Signature(charge, "charge")
+    for _ in range(2):
+        assert signature.encode(args, {}) == stored
+        assert signature.decode(stored) == ([], dict(zip(("order", "cents", "now"), args, strict=True)))
+    assert signature.encode(args[:2], {"now": args[2]}) == stored
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (("o", True, True), "Expected `int`, got `bool`"),
+        (("o", 5, 1), "Expected `bool`, got `int`"),
+        ((None, 5, True), "Expected `str`, got `null`"),
+        (("o", 10**5000, True), "cannot be stored"),
+        (("\ud800", 5, True), "cannot be stored"),
+    ],
+)
+def test_what_is_almost_of_the_simplest_types_is_refused_as_ever(args: Any, complaint: str) -> None:
+    def charge(order: str, cents: int, now: bool) -> None: ...
+
+    signature = Signature(charge, "charge")
+    signature.resolve()
+    with pytest.raises(BadPayload, match=complaint):
+        signature.encode(args, {})
+
+
+def test_only_types_that_travel_as_they_are_need_no_second_look() -> None:
+    def positive(number: Annotated[int, msgspec.Meta(gt=0)]) -> None: ...
+    def named(*, number: int) -> None: ...
+    def maybe(number: int, other: str = "") -> None: ...
+
+    with pytest.raises(BadPayload, match="Expected `int` >= 1"):
+        Signature(positive, "positive").encode((-1,), {})
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        Signature(named, "named").encode((1,), {})
+    assert Signature(maybe, "maybe").encode((1,), {}) == b'{"number":1}'
 
 
 def test_arguments_that_cannot_be_stored_name_their_task() -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from durably.core.task import Draft
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.columns import (
     brief_columns,
@@ -122,6 +123,9 @@ class PostgresStore:
                 queries = self._again(op, error, left, queries)
                 await asyncio.sleep(random.uniform(0, 0.02))
         raise AssertionError
+
+    def put(self, draft: Draft) -> bool:
+        return False
 
     def start(self, op: Operation[T]) -> Started[T]:
         return _Started(self, op)

@@ -21,6 +21,12 @@ INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, token, p
 SELECT ?1, 0, :now, :now, 0, ?6, ?5, 0, 0, 0, 0, 0, 'ready', ?2, ?3, ?4
  WHERE NOT EXISTS (SELECT 1 FROM durably_history h WHERE h.id = ?1)
 
+-- :put
+-- The same for a draft that was never sent before; whatever goes wrong, the statement above is tried next.
+INSERT INTO durably_tasks (id, version, created_at, ready_at, token, partition, priority, attempt, spent, crashes, once,
+                           alone, state, name, queue, payload)
+VALUES (?1, 0, ?2, ?3, 0, ?4, ?5, 0, 0, 0, 0, 0, 'ready', ?6, ?7, ?8)
+
 -- :insert_many
 -- The same for many drafts at once: what each is, and where its payload stands among the bytes of all.
 INSERT OR IGNORE INTO durably_tasks (id, version, created_at, ready_at, token, partition, priority, attempt, spent,

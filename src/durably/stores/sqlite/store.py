@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, cast
 
+from durably.core.ids import partition_of
 from durably.core.moment import Clock, HostClock
+from durably.core.task import Draft
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
 from durably.stores.drive import drive
@@ -64,6 +66,7 @@ class SqliteStore:
         self.path = path if path == ":memory:" else os.path.abspath(path)
         self.clock = clock or HostClock()
         self.queries = load(DIALECT)
+        self._put = self.queries.text("put")
         self._patience = patience
         self._lock = threading.RLock()
         self._read_lock = threading.RLock()
@@ -90,6 +93,21 @@ class SqliteStore:
         if not self._migrated:
             self.migrate()
         return self._patiently(self._read, op)
+
+    def put(self, draft: Draft) -> bool:
+        """One statement, which is a transaction by itself. It waits for nobody: those who must share one of theirs."""
+        if not self._migrated or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            now = self.clock.now()
+            when_and_where = (now, now, partition_of(draft.id), draft.priority)
+            args = (draft.id, *when_and_where, draft.name, draft.queue, draft.payload)
+            (self._writer or self._writing()).execute(self._put, args)
+        except (sqlite3.Error, UnicodeEncodeError, OverflowError):
+            return False
+        finally:
+            self._lock.release()
+        return True
 
     def start(self, op: Operation[T]) -> Started[T]:
         return InThread(lambda: self.run(op))

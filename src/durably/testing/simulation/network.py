@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from durably.core.task import Draft
 from durably.errors import DurablyError, StoreRejected, StoreUnavailable
 from durably.stores.protocol import Caller, Finding
 from durably.stores.start import InThread, Started
@@ -440,6 +441,9 @@ class SimulatedStore:
             raise answer.error
         value: T = answer.value
         return value
+
+    def put(self, draft: Draft) -> bool:
+        return False
 
     def start(self, op: Operation[T]) -> Started[T]:
         return InThread(lambda: self.run(op))
