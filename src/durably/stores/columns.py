@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from durably.core.task import Task
 
 LIVE = Task.__struct_fields__[: Task.__struct_fields__.index("place")]
@@ -28,6 +30,9 @@ BRIEF = (
 """What there is to tell of every task that was just leased, beside its state and its session."""
 SELDOM = tuple(name for name in LIVE if name not in (*BRIEF, "state", "session"))
 """What most tasks have nothing of."""
+OF_KEYS = ("key", "policy")
+SELDOM_IN_KEYS = tuple(name for name in SELDOM if name not in OF_KEYS)
+"""What most tasks of keys have nothing of."""
 
 DESTINATION = ("namespace", "name", "channel", "address", "rules", "condition", "secrets", "version", "updated_at")
 
@@ -44,11 +49,15 @@ def task_columns(cast: str) -> str:
 
 def brief_columns(cast: str) -> str:
     """A leased row as the table `t` has it: all but its state and its session, and what is seldom there as one."""
-    usual = {"crashes": "t.crashes = 0", "once": "NOT t.once", "alone": "NOT t.alone"}
-    nothing = [usual.get(name, f"t.{name} IS NULL") for name in SELDOM]
-    seldom = ", ".join(f"t.{name}" for name in SELDOM)
     often = ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in BRIEF)
-    return f"{often}, CASE WHEN {' AND '.join(nothing)} THEN NULL ELSE ROW({seldom}) END"
+    return f"{often}, {_as_one(SELDOM)}"
+
+
+def _as_one(seldom: Sequence[str]) -> str:
+    """These columns of `t` as one value, or nothing if there is nothing in them."""
+    usual = {"crashes": "t.crashes = 0", "once": "NOT t.once", "alone": "NOT t.alone"}
+    nothing = " AND ".join(usual.get(name, f"t.{name} IS NULL") for name in seldom)
+    return f"CASE WHEN {nothing} THEN NULL ELSE ROW({', '.join(f't.{name}' for name in seldom)}) END"
 
 
 def live_columns(cast: str, number: str) -> str:
@@ -73,6 +82,13 @@ def head_columns(cast: str, token: str, session: str, now: str) -> str:
     changed = {"id": f"t.id{cast}", "state": "'leased'", "token": token, "session": session, "started_at": now}
     changed |= {name: f"t.{name} + 1" for name in _COUNTED}
     return ", ".join(changed.get(name, f"t.{name}") for name in LIVE)
+
+
+def brief_head_columns(cast: str, token: str, now: str) -> str:
+    """The same without its state and its session, and with what is seldom there as one."""
+    changed = {"id": f"t.id{cast}", "token": token, "started_at": now, **{name: f"t.{name} + 1" for name in _COUNTED}}
+    often = ", ".join(changed.get(name, f"t.{name}") for name in (*BRIEF, *OF_KEYS))
+    return f"{often}, {_as_one(SELDOM_IN_KEYS)}"
 
 
 def ended_columns(cast: str, false: str) -> str:

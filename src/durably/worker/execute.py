@@ -17,8 +17,8 @@ import msgspec
 from durably.client.definition import Definition
 from durably.client.engine import Engine
 from durably.core import lifecycle
-from durably.core.codec import encode
-from durably.core.moment import micros, seconds
+from durably.core.codec import Plain, encode
+from durably.core.moment import SECOND, micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
 from durably.core.task import Failure, Options, Task, unpack_options
 from durably.errors import Discard, GivenUp, Instruction, Permanent, RetryAfter, Snooze
@@ -81,8 +81,9 @@ class Executor:
 
     def arguments(self, definition: AnyDefinition, task: Task) -> Arguments | Failure:
         """The arguments for the call, or why the row cannot be read."""
+        codec, payload = self._engine.codec, task.payload
         try:
-            return definition.signature.decode(self._engine.codec.decode(task.payload))
+            return definition.signature.decode(payload if type(codec) is Plain else codec.decode(payload))
         except Exception as error:
             return Failure.of(error)
 
@@ -105,7 +106,7 @@ class Executor:
             if value is not None:
                 result = self._engine.payload(task.name, encode(value, f"the result of {task.name!r}"))
             spawned = () if known is None else known.successors
-            change = lifecycle.complete(task, result, attempt.options.retention, spawned, micros(ran))
+            change = lifecycle.complete(task, result, attempt.options.retention, spawned, round(ran * SECOND))
         except Exception as error:
             return self.failed(attempt, Failure.of(error, permanent=True), ran)
         return Report(task, change, "completed", ran)

@@ -88,10 +88,13 @@ class Reporter:
         """Hand over a report; it is committed as soon as possible."""
         self._waiting.append(report)
         self._anything.set()
-        if report.task.key is not None:
+        task = report.task
+        if task.key is None and task.gate is None:
+            return
+        if task.key is not None:
             self._arrived["keyed"].set()
-        if report.kind == "completed" and _goes_on(report.task) and self._is_last(report.task):
-            self.freeing.add(report.task.id)
+        if report.kind == "completed" and (task.key is not None or not task.limited) and self._is_last(task):
+            self.freeing.add(task.id)
 
     @property
     def unsettled(self) -> set[str]:
@@ -242,11 +245,6 @@ class Reporter:
             "unknown" if verdict.current is None else f"{verdict.current.state} under token {verdict.current.token}"
         )
         self._events.emit(Event("fenced", task.id, task.name, task.queue, task.attempt, task.session, reason=reason))
-
-
-def _goes_on(task: Task) -> bool:
-    """Whether the commit of its success may bring the next one."""
-    return task.key is not None or (task.gate is not None and not task.limited)
 
 
 def landed(change: Change, current: Task) -> bool:

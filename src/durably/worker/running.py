@@ -297,7 +297,9 @@ class Running:
         """The handler has returned: report it, unless its outcome was known before, and let others have its slot."""
         succeeded = report is not None and report.kind == "completed" and not attempt.finished
         try:
-            if not attempt.finished and report is not None:
+            if succeeded and report is not None:
+                self._reporter.add(report)
+            elif not attempt.finished and report is not None:
                 self._report(attempt, report)
         finally:
             attempt.finished = True
@@ -314,7 +316,7 @@ class Running:
             self.freed.set()
 
     def _report(self, attempt: Attempt, report: Report) -> None:
-        if report.kind != "completed" and attempt.known is not None and (left := attempt.known.left) is not None:
+        if attempt.known is not None and (left := attempt.known.left) is not None:
             report = msgspec.structs.replace(report, details=left)
         self._reporter.add(report)
 

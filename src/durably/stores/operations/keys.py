@@ -14,6 +14,8 @@ import msgspec
 
 from durably.core.change import Change
 from durably.core.task import Scope, State, Task
+from durably.stores.columns import LIVE
+from durably.stores.operations.brief import leased_head
 from durably.stores.statement import Queries, Steps
 
 Key = tuple[str, str]
@@ -97,8 +99,9 @@ def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: i
     """What waits in each of these keys, up to so many, as its key row will describe it if it is leased."""
     rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, session, now)
     found: dict[Key, list[Waiting]] = {key: [] for key in keys}
+    brief = bool(rows) and len(rows[0]) < len(LIVE)
     for row in rows:
-        task = Task(*row[:-1])
+        task = leased_head(row, session) if brief else Task(*row[:-1])
         found[task.queue, task.key or ""].append((task, bool(row[-1])))
     if ahead > 1:
         for waiting in found.values():

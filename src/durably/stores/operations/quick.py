@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
 
-import msgspec
-
-from durably.core.task import State, Task, restore
-from durably.stores.columns import BRIEF, LIVE, SELDOM
+from durably.core.task import Task, restore
+from durably.stores.columns import LIVE
+from durably.stores.operations.brief import leased
 from durably.stores.operations.claim import FLOOR_MARGIN, Claim, Range
 from durably.stores.operations.desk import PRIORITIES
-from durably.stores.statement import Queries, Rows, Steps, operation
+from durably.stores.statement import Queries, Steps, operation
 
 _age = attrgetter("ready_at", "seq")
-_LEASED = State.LEASED.value
 
 
 def can_be_quick(queries: Queries) -> bool:
@@ -45,7 +42,8 @@ def claim_plain(
     )
     if not rows:
         return None
-    tasks = sorted(_leased(rows, session), key=_age)
+    brief = len(rows[0]) < len(LIVE)
+    tasks = sorted(leased(rows, session) if brief else map(restore, rows), key=_age)
     moved = {(task.queue, task.priority): task.ready_at for task in tasks}
     if len(moved) > 1:
         tasks.sort(key=_importance)
@@ -55,30 +53,3 @@ def claim_plain(
 
 def _importance(task: Task) -> int:
     return -task.priority
-
-
-def _leased(rows: Rows, session: str) -> list[Task]:
-    """The tasks that a claim answered with, in whole rows or in brief ones."""
-    if len(rows[0]) >= len(LIVE):
-        return [restore(row) for row in rows]
-    # By place: to name the fields takes longer than all the rest.
-    tasks = [
-        Task(
-            task_id, seq, version, name, queue, _LEASED, priority, ready_at, None, None, None, payload, None, None,
-            False, False, attempt, spent, 0, token, session, created_at, started_at, None, None, None, None, None, None,
-            place,
-        )
-        for (
-            task_id, seq, version, name, queue, priority, ready_at, payload, attempt, spent, token, created_at,
-            started_at, _, place,
-        ) in rows
-    ]  # fmt: skip
-    for index, row in enumerate(rows):
-        if row[len(BRIEF)] is not None:
-            tasks[index] = _with_more(tasks[index], row[len(BRIEF)])
-    return tasks
-
-
-def _with_more(task: Task, seldom: tuple[Any, ...]) -> Task:
-    """The task with what most have nothing of."""
-    return msgspec.structs.replace(task, **dict(zip(SELDOM, seldom, strict=True)))

@@ -47,12 +47,7 @@ WITH gone AS (
            now + ?6::bigint, token, partition, priority, attempt, spent, crashes, once, 'done', name, queue, session,
            payload, options, tags, cancel, details, result
       FROM (SELECT *, (SELECT now FROM moment) AS now FROM gone) g
-), ended AS MATERIALIZED (
-    SELECT count(*) AS count, array_agg(id) AS tasks FROM gone
-), noted AS (
-    INSERT INTO durably.prunes (prune_at, count, tasks)
-    SELECT now + ?6::bigint, count, tasks FROM moment, ended WHERE count > 0 AND ?6::bigint IS NOT NULL
-)
+), {ended_together}
 SELECT NULL WHERE (SELECT count FROM ended) = ?7::int
  UNION ALL
 SELECT id::text FROM gone WHERE (SELECT count FROM ended) < ?7::int
@@ -71,6 +66,8 @@ WITH found AS MATERIALIZED (
     RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, d.token, t.partition,
               t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.key, t.policy,
               t.payload, t.options, t.tags, t.cancel, t.details, d.result, d.started_ago
+), moment AS MATERIALIZED (
+    SELECT durably.now() AS now
 ), kept AS (
     INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                                  token, partition, priority, attempt, spent, crashes, once, state, name, queue, key,
@@ -78,10 +75,9 @@ WITH found AS MATERIALIZED (
     SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
            now + ?6::bigint, token, partition, priority, attempt + 1, spent + 1, crashes, once, 'done', name, queue, key,
            policy, ?7::text, payload, options, tags, cancel, details, result
-      FROM (SELECT *, (SELECT durably.now()) AS now FROM gone) g
-    RETURNING id, prune_at
-), {noted}
-SELECT count(*) FROM kept HAVING count(*) > 0
+      FROM (SELECT *, (SELECT now FROM moment) AS now FROM gone) g
+), {ended_together}
+SELECT count FROM ended WHERE count > 0
 
 -- :finish_limited_tasks
 -- The same for tasks of limit groups without a key; their permits go with them.

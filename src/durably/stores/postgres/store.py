@@ -14,9 +14,9 @@ from durably.core.task import Draft
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.columns import (
     brief_columns,
+    brief_head_columns,
     destination_columns,
     ended_columns,
-    head_columns,
     live_columns,
     task_columns,
 )
@@ -47,6 +47,13 @@ NOTED = """noted AS (
     SELECT prune_at, count(*), array_agg(id) FROM kept WHERE prune_at IS NOT NULL GROUP BY prune_at
 )"""
 """A note of when to remove what was `kept` in history: one for all that go at the same moment."""
+ENDED = """ended AS MATERIALIZED (
+    SELECT count(*) AS count, array_agg(id) AS tasks FROM gone
+), noted AS (
+    INSERT INTO durably.prunes (prune_at, count, tasks)
+    SELECT now + ?6::bigint, count, tasks FROM moment, ended WHERE count > 0 AND ?6::bigint IS NOT NULL
+)"""
+"""The same for what is `gone` and is all kept equally long, and how many these are."""
 REPEATS = 20
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
@@ -59,11 +66,12 @@ def dialect(schema: str) -> Dialect:
             "task": task_columns("::text"),
             "brief": brief_columns("::text"),
             "live": live_columns("::text", "::int"),
-            "head": head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?4::text", "?5::bigint"),
+            "head": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?5::bigint"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),
             "claimed": CLAIMED,
             "noted": NOTED,
+            "ended_together": ENDED,
             "leased": "k.state = 'leased' AND (k.head = t.id OR strpos(k.followers, t.id::text) > 0)",
         },
         numbered=True,
