@@ -16,6 +16,7 @@ from durably.core.moment import HostClock
 from durably.core.task import Draft, State, Task
 from durably.errors import StoreUnavailable
 from durably.stores.operations.accept import accept
+from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import commit, set_progress
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import get
@@ -41,6 +42,13 @@ def tasks(store: PostgresStore) -> list[Task]:
     found = store.run(claim_plain("one", ["default"], 10))
     assert found is not None
     return found.tasks
+
+
+@pytest.fixture
+def heads(store: PostgresStore) -> list[Task]:
+    ids = Ids(HostClock())
+    store.run(accept([Draft(ids.task(None), "noop", "default", b"{}", key=f"k-{number}") for number in range(3)]))
+    return store.run(claim("one", ["default"], 10)).tasks
 
 
 def state(store: PostgresStore, task: Task) -> str:
@@ -123,3 +131,33 @@ def test_what_was_changed_at_its_place_is_stale(store: PostgresStore, tasks: lis
 
     assert [type(verdict) for verdict in verdicts] == [Stale, Applied]
     assert [state(store, task) for task in tasks] == ["leased", "done", "leased", "leased"]
+
+
+def test_the_heads_of_keys_say_where_they_are_too(store: PostgresStore, heads: list[Task]) -> None:
+    store.queries = store.queries.without("finish_tasks", "end_tasks")
+
+    assert [type(one) for one in store.run(commit([complete(task, b"1") for task in heads]))] == [Applied] * 3
+    assert len({task.place for task in heads} - {None}) == 3
+    assert [(task.state, task.result) for task in store.run(get([task.id for task in heads]))] == [("done", b"1")] * 3
+
+
+@pytest.mark.parametrize("way", ["moved", "of another"])
+def test_a_head_that_is_not_where_it_was_ends_all_the_same(store: PostgresStore, heads: list[Task], way: str) -> None:
+    first, second, third = heads
+    if way == "moved":
+        assert store.run(set_progress(first.id, first.token, "half", None))
+    else:
+        first = replace(first, place=second.place)
+
+    assert [type(one) for one in store.run(commit([complete(first, None), complete(third, None)]))] == [Applied] * 2
+    assert [state(store, task) for task in heads] == ["done", "leased", "done"]
+
+
+def test_a_head_that_was_changed_at_its_place_is_stale(store: PostgresStore, heads: list[Task]) -> None:
+    first, second, _ = heads
+    store.run(commit([cancel(first, "enough")]))
+
+    verdicts = store.run(commit([complete(first, None), complete(second, None)]))
+
+    assert [type(verdict) for verdict in verdicts] == [Stale, Applied]
+    assert [state(store, task) for task in heads] == ["leased", "done", "leased"]

@@ -37,14 +37,14 @@ def leased(rows: Rows, session: str) -> list[Task]:
 
 
 def leased_head(row: tuple[Any, ...], session: str) -> Task:
-    """A task of a key; its row ends with something that is not the task's."""
+    """A task of a key; its row ends with where it is, and with something that is not the task's."""
     (
         task_id, seq, version, name, queue, priority, ready_at, payload, attempt, spent, token, created_at, started_at,
-        key, policy, seldom, _,
+        key, policy, seldom, place, _,
     ) = row  # fmt: skip
     task = Task(
         task_id, seq, version, name, queue, _LEASED, priority, ready_at, key, policy, None, payload, None, None, False,
-        False, attempt, spent, 0, token, session, created_at, started_at, None, None, None, None, None, None,
+        False, attempt, spent, 0, token, session, created_at, started_at, None, None, None, None, None, None, place,
     )  # fmt: skip
     return task if seldom is None else _with_more(task, SELDOM_IN_KEYS, seldom)
 

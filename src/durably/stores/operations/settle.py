@@ -29,7 +29,7 @@ from durably.stores.operations.keys import (
     ready,
     return_keys,
 )
-from durably.stores.statement import Queries, Steps
+from durably.stores.statement import Queries, Rows, Steps
 
 
 class Onward(msgspec.Struct, frozen=True, gc=False):
@@ -101,8 +101,7 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
         if not _is_next(chain, held.get(key, NOBODY), going):
             return None
     tasks = [change.task for change in changes]
-    rows = yield q(
-        "finish_keyed_tasks",
+    args = (
         [task.id for task in tasks],
         [task.version for task in tasks],
         [task.token for task in tasks],
@@ -112,6 +111,12 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
         tasks[0].session,
         len(tasks),
     )
+    places = [task.place for task in tasks]
+    rows: Rows = []
+    if "finish_placed_keyed_tasks" in q and None not in places:
+        rows = yield q("finish_placed_keyed_tasks", *args, places)
+    if not rows:
+        rows = yield q("finish_keyed_tasks", *args)
     if not rows:
         return None
     if rows[0][0] != len(tasks):
