@@ -49,10 +49,10 @@ class Chains:
                 chain = Chain(head, followers, now, since)
                 self.members.update(dict.fromkeys(chain.ids, chain))
 
-    def goes_on(self, task_id: str) -> bool:
-        """Whether somebody follows this one."""
-        chain = self.members.get(task_id)
-        return chain is not None and bool(chain.waiting)
+    def is_last(self, task: Task) -> bool:
+        """Whether nobody follows this one."""
+        chain = self.members.get(task.id)
+        return chain is None or not chain.waiting
 
     def going(self, settling: Iterable[str]) -> set[str]:
         """Those who go on in the chains of these tasks, once their reports are committed."""

@@ -35,7 +35,7 @@ class Relay:
         session: Callable[[], str],
         spare: Callable[[], int | None],
         start: Callable[[Went], None],
-        chains: Callable[[], Chains],
+        chains: Chains,
         ahead: int,
     ) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class Relay:
         """Commit the changes; what they let this worker do next has begun when it returns."""
         self.went.clear()
         self.handed_over.clear()
-        chains = self._chains()
+        chains = self._chains
         going = chains.going([change.task.id for change in changes]) if chains.members else set()
         lines = places(changes)
         room, spare = self._room(changes, lines)

@@ -47,6 +47,7 @@ class Running:
         reporter: Reporter,
         concurrency: int,
         chance: random.Random,
+        chains: Chains,
         noted: Callable[[Context], None],
         may_start: Callable[[], bool],
         may_follow: Callable[[], bool],
@@ -63,7 +64,7 @@ class Running:
         self._deadlines: Deadlines[Attempt] = Deadlines(self._loop, self._expire)
         self._introduce = self._context_of
         self._claimed: deque[tuple[Task, int]] = deque()
-        self.chains = Chains()
+        self._chains = chains
         self._turn = 0
         self._beginners = 0
         self._waited = False
@@ -83,7 +84,7 @@ class Running:
     def ids(self) -> set[str]:
         """The tasks in flight."""
         begun = {attempt.task.id for attempt in self._attempts}
-        return begun | {task.id for task, _ in self._claimed} | {*self.chains.waiting()}
+        return begun | {task.id for task, _ in self._claimed} | {*self._chains.waiting()}
 
     @property
     def tokens(self) -> set[int]:
@@ -93,7 +94,7 @@ class Running:
     def start(self, tasks: Sequence[Task], now: int, behind: Behind) -> None:
         """Begin an attempt of each of them, a few at a time."""
         if behind:
-            self.chains.begin(tasks, behind, now, self._loop.time())
+            self._chains.begin(tasks, behind, now, self._loop.time())
         self._claimed.extend([(task, now) for task in tasks])
         if not self._beginners:
             self._begin_soon()
@@ -166,17 +167,17 @@ class Running:
 
     def _break(self, task: Task) -> None:
         """Nobody follows this one."""
-        chain = self.chains.members.get(task.id)
+        chain = self._chains.members.get(task.id)
         if chain is not None:
-            self.chains.drop(chain)
+            self._chains.drop(chain)
 
     def _follow(self, task: Task, *, succeeded: bool) -> None:
         """Begin with whoever is next behind this task."""
-        chain = self.chains.members.get(task.id)
+        chain = self._chains.members.get(task.id)
         if chain is None or not chain.waiting:
             return
         if not (succeeded and self._may_follow()):
-            self.chains.drop(chain)
+            self._chains.drop(chain)
             return
         following = chain.waiting.popleft()
         self._claimed.appendleft((following, chain.now(following, self._loop)))
@@ -227,7 +228,7 @@ class Running:
         """Ask these tasks to stop: coroutines are cancelled, threads see the flag."""
         if not reasons:
             return
-        self.chains.cancel(reasons)
+        self._chains.cancel(reasons)
         for attempt in self._attempts:
             reason = reasons.get(attempt.task.id)
             if reason is not None and attempt.context.cancel_reason is None:
@@ -237,7 +238,7 @@ class Running:
     def abandon(self) -> None:
         """The session is lost: whatever runs belongs to others now, and nothing is reported."""
         self._claimed.clear()
-        self.chains.clear()
+        self._chains.clear()
         for attempt in list(self._attempts):
             attempt.finished = True
             attempt.context.ask_to_stop("this worker lost its session")
@@ -306,7 +307,7 @@ class Running:
             del self._attempts[attempt]
             if attempt.known is not None:
                 self.lent -= attempt.known.lent
-            if self.chains.members:
+            if self._chains.members:
                 self._follow(attempt.task, succeeded=succeeded)
             if attempt.armed is not None:
                 self._deadlines.disarm(attempt.armed, attempt)

@@ -23,6 +23,7 @@ from durably.stores.operations.settle import Went
 from durably.stores.operations.sweep import cancelled
 from durably.stores.protocol import Wakeups
 from durably.stores.statement import Operation
+from durably.worker.chains import Chains
 from durably.worker.claims import Claims
 from durably.worker.context import Context
 from durably.worker.execute import AnyDefinition
@@ -148,6 +149,7 @@ class Worker:
 
     def _prepare(self) -> None:
         self._wakeups = self._make_wakeups()
+        chains = Chains()
         self._relay = Relay(
             self._store,
             self._claims,
@@ -156,7 +158,7 @@ class Worker:
             lambda: self._current.id,
             self._spare,
             self._go_on,
-            lambda: self._running.chains,
+            chains,
             self._options.ahead,
         )
         self._reporter = Reporter(
@@ -166,7 +168,7 @@ class Worker:
             self._options.concurrency * self._options.ahead,
             self._nudged,
             lambda: self._running.freed.set(),
-            lambda task: not self._running.chains.goes_on(task.id),
+            chains.is_last,
             lambda: len(self._running),
         )
         self._running = Running(
@@ -175,9 +177,10 @@ class Worker:
             self._reporter,
             self._options.concurrency,
             self._chance,
+            chains,
             self._noted,
             lambda: self._current.may_start(self._now()),
-            lambda: not self._interrupted,
+            self._may_go_on,
         )
         self._loop = asyncio.get_running_loop()
         self._tenure = Tenure(
@@ -318,7 +321,7 @@ class Worker:
 
     def _spare(self) -> int | None:
         """Slots for others, beside those that a commit has freed; None if nothing more is wanted."""
-        wanted = self._hungry and not self._interrupted and self._may_lease
+        wanted = self._hungry and self._may_go_on() and self._may_lease
         return max(self._free, 0) if wanted else None
 
     def _go_on(self, went: Went) -> None:
@@ -393,23 +396,23 @@ class Worker:
 
     async def _alone(self) -> None:
         while not (await self._emptied(ALONE_CHECK) and await self._nothing_comes()):
-            if self._interrupted or not await self._claims.someone_waits_alone():
+            if not self._may_go_on() or not await self._claims.someone_waits_alone():
                 return
         found = await self._claim(fresh=True, alone=True)
         if found is None or not found.tasks:
             await self._wakeups.wait(LINGER * 10)
             return
         self._begin(found.tasks, found.now, {})
-        while not await self._emptied(ALONE_CHECK) and not self._interrupted:
+        while not await self._emptied(ALONE_CHECK) and self._may_go_on():
             pass
 
-    @property
-    def _interrupted(self) -> bool:
-        return self._stopping.is_set() or self._tenure.lost.is_set()
+    def _may_go_on(self) -> bool:
+        """Whether nothing has interrupted it: nobody told it to stop, and it has its session."""
+        return not (self._stopping.is_set() or self._tenure.lost.is_set())
 
     async def _emptied(self, patience: float) -> bool:
         """Whether nothing is in flight, but for what is stuck; waits for that a little."""
-        if len(self._running) > len(self._running.stuck) and not self._interrupted:
+        if len(self._running) > len(self._running.stuck) and self._may_go_on():
             self._running.freed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._running.freed.wait(), patience)
