@@ -30,6 +30,8 @@ BRIEF = (
 """What there is to tell of every task that was just leased, beside its state and its session."""
 SELDOM = tuple(name for name in LIVE if name not in (*BRIEF, "state", "session"))
 """What most tasks have nothing of."""
+BYTES = ("options", "details")
+"""Those of them that are no text, which JSON could not hold."""
 OF_KEYS = ("key", "policy")
 SELDOM_IN_KEYS = tuple(name for name in SELDOM if name not in OF_KEYS)
 """What most tasks of keys have nothing of."""
@@ -54,10 +56,11 @@ def brief_columns(cast: str) -> str:
 
 
 def _as_one(seldom: Sequence[str]) -> str:
-    """These columns of `t` as one value, or nothing if there is nothing in them."""
+    """These columns of `t` as a list in JSON, or nothing if there is nothing in them."""
     usual = {"crashes": "t.crashes = 0", "once": "NOT t.once", "alone": "NOT t.alone"}
     nothing = " AND ".join(usual.get(name, f"t.{name} IS NULL") for name in seldom)
-    return f"CASE WHEN {nothing} THEN NULL ELSE ROW({', '.join(f't.{name}' for name in seldom)}) END"
+    told = ", ".join(f"encode(t.{name}, 'hex')" if name in BYTES else f"t.{name}" for name in seldom)
+    return f"CASE WHEN {nothing} THEN NULL ELSE json_build_array({told})::text END"
 
 
 def live_columns(cast: str, number: str) -> str:

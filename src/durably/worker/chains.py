@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -16,10 +15,10 @@ from durably.stores.operations.keys import Behind
 class Chain:
     """The tasks of one key that this worker has leased together."""
 
-    __slots__ = ("_now", "_since", "ids", "token", "waiting")
+    __slots__ = ("_since", "claimed_at", "ids", "token", "waiting")
 
     def __init__(self, head: Task, followers: Sequence[Task], now: int, since: float) -> None:
-        self._now = now
+        self.claimed_at = now
         self._since = since
         self.token = head.token
         """Of the lease that all of them have in common."""
@@ -27,12 +26,9 @@ class Chain:
         """Those who have not begun."""
         self.ids = [head.id, *[task.id for task in followers]]
 
-    def now(self, task: Task, loop: AbstractEventLoop) -> int:
-        """The store's time when this one begins, by what it was at the claim and what has passed since.
-
-        Only who may expire wants it that exactly.
-        """
-        return self._now if task.expires_at is None else self._now + micros(loop.time() - self._since)
+    def now(self, time: float) -> int:
+        """The store's time at a moment of the loop, by what it was at the claim. Only who may expire wants to know."""
+        return self.claimed_at + micros(time - self._since)
 
 
 class Chains:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from durably.core.change import Applied, Change, Verdict
+from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.task import State
 from durably.errors import StoreUnavailable
 from durably.stores.operations.commit import commit, commit_and_go_on
@@ -76,7 +76,9 @@ class Relay:
             self._claims.doubt()
             raise
         if chains.members:
-            chains.settled(verdict.change.task for verdict in committed.verdicts if not _comes_again(verdict))
+            chains.settled(
+                [one.change.task for one in committed.verdicts if isinstance(one, Applied) or not _comes_again(one)]
+            )
         went = committed.went
         if room:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1
@@ -100,8 +102,8 @@ class Relay:
         return freed, spare
 
 
-def _comes_again(verdict: Verdict) -> bool:
+def _comes_again(verdict: Stale) -> bool:
     """Whether the change will be decided and committed once more, since only something beside the lease has changed."""
-    if isinstance(verdict, Applied) or verdict.current is None:
+    if verdict.current is None:
         return False
     return verdict.current.state == State.LEASED and verdict.current.token == verdict.change.task.token

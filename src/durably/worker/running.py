@@ -180,7 +180,8 @@ class Running:
             self._chains.drop(chain)
             return
         following = chain.waiting.popleft()
-        self._claimed.appendleft((following, chain.now(following, self._loop)))
+        now = chain.claimed_at if following.expires_at is None else chain.now(self._loop.time())
+        self._claimed.appendleft((following, now))
         if not self._beginners:
             self._begin_soon()
 

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from durably.core.task import State, Task
-from durably.stores.columns import BRIEF, SELDOM, SELDOM_IN_KEYS
+from durably.stores.columns import BRIEF, BYTES, SELDOM, SELDOM_IN_KEYS
 from durably.stores.statement import Rows
 
 _LEASED = State.LEASED.value
+_decode = msgspec.json.Decoder(list[Any]).decode
 
 
 def leased(rows: Rows, session: str) -> list[Task]:
@@ -49,6 +50,10 @@ def leased_head(row: tuple[Any, ...], session: str) -> Task:
     return task if seldom is None else _with_more(task, SELDOM_IN_KEYS, seldom)
 
 
-def _with_more(task: Task, names: Sequence[str], seldom: tuple[Any, ...]) -> Task:
+def _with_more(task: Task, names: Sequence[str], seldom: str) -> Task:
     """The task with what most have nothing of."""
-    return msgspec.structs.replace(task, **dict(zip(names, seldom, strict=True)))
+    told = dict(zip(names, _decode(seldom), strict=True))
+    for name in BYTES:
+        if told[name] is not None:
+            told[name] = bytes.fromhex(told[name])
+    return msgspec.structs.replace(task, **told)

@@ -250,6 +250,7 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
     if not plain or room < 1:
         return None
     went = Went([], now, {})
+    names = onward.names
     gone: list[Key] = []
     heads = yield from read_heads(q, done[:room], onward.ahead, onward.session, now)
     for key, waiting in heads.items():
@@ -259,7 +260,7 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
         (head, early), *behind = waiting
         if not early and is_plain(head) and _is_known(head, onward):
             went.tasks.append(head)
-            if followers := followers_of(head, behind, lambda one: _is_known(one, onward)):
+            if followers := followers_of(head, behind, lambda one: one.name in names):
                 went.behind[head.id] = followers
     yield from lease_keys(q, went.tasks, went.behind)
     yield from drop_keys(q, gone)

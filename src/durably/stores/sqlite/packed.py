@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from durably.stores.columns import LIVE, task_columns
+from durably.stores.columns import BYTES, LIVE, task_columns
 from durably.stores.statement import Rows
 
 SHARED = ("state", "token", "session", "started_at")
@@ -22,7 +22,6 @@ SELDOM = tuple(name for name in LIVE if name not in (*SHARED, *OFTEN, *COUNTS))
 BEGINNING = "SELECT json_group_array(CASE WHEN coalesce(t."
 """What a query begins with that answers so."""
 
-BYTES = ("options", "details")
 _WHOLE = (*OFTEN, *SELDOM, *COUNTS)
 _PAYLOAD = OFTEN.index("payload")
 _MAYBE = [_WHOLE.index(name) for name in BYTES]
