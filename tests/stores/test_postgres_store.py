@@ -352,7 +352,7 @@ def test_whatever_is_reached_by_its_place_is_judged_by_its_version_too() -> None
     queries = load(dialect("durably"))
     reached = [queries.text(name) for name in queries.names if re.search(r"t\.ctid = [df]\.row", queries.text(name))]
 
-    assert len(reached) == 8
+    assert len(reached) == 7
     assert all(re.search(r"t\.ctid = [df]\.row AND t\.version = d\.version", text) for text in reached)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from durably.core.change import Change
 from durably.core.lifecycle import complete
@@ -14,7 +15,9 @@ from durably.stores.postgres.store import dialect
 from durably.stores.statement import Rows, load
 from tests.unit.core.facts import a_task
 
-HEAD, SECOND, THIRD = (a_task(id=name, key="k", token=7, session="s") for name in ("head", "second", "third"))
+HEAD, SECOND, THIRD = (
+    a_task(id=name, key="k", token=7, session="s", place=b"here") for name in ("head", "second", "third")
+)
 ONWARD = Onward("s", ("billing",), {"charge"}, 0, going={"head", "second", "third"})
 
 
@@ -44,6 +47,12 @@ def test_those_at_the_front_of_a_key_end_and_the_next_becomes_its_head() -> None
     assert made == ["lock_keys", "finish_keyed_tasks", "advance_keys"]
     assert ended is not None
     assert ended.last == {}
+
+
+def test_nothing_is_asked_about_those_of_whom_nobody_knows_where_they_are() -> None:
+    lost = replace(SECOND, place=None)
+
+    assert list(finish_in_order(load(dialect("durably")), done(HEAD, lost), ONWARD)) == []
 
 
 def test_a_key_whose_last_one_has_ended_is_passed_on() -> None:

@@ -29,7 +29,7 @@ from durably.stores.operations.keys import (
     ready,
     return_keys,
 )
-from durably.stores.statement import Queries, Rows, Steps
+from durably.stores.statement import Queries, Steps
 
 
 class Onward(msgspec.Struct, frozen=True, gc=False):
@@ -88,8 +88,11 @@ class InOrder(msgspec.Struct, gc=False):
 
 
 def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None) -> Steps[InOrder | None]:
-    """End tasks of keys that are done, each key's in the order of its row: all of them, or none, which answers None."""
-    if any(change.keep_for != changes[0].keep_for for change in changes):
+    """End tasks of keys that are done, each key's in the order of its row: all of them, or none, which answers None.
+
+    They are looked for where they were when they were leased.
+    """
+    if any(change.keep_for != changes[0].keep_for or change.task.place is None for change in changes):
         return None
     chains: dict[Key, list[Change]] = {}
     for change in changes:
@@ -101,7 +104,8 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
         if not _is_next(chain, held.get(key, NOBODY), going):
             return None
     tasks = [change.task for change in changes]
-    args = (
+    rows = yield q(
+        "finish_keyed_tasks",
         [task.id for task in tasks],
         [task.version for task in tasks],
         [task.token for task in tasks],
@@ -110,13 +114,8 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
         changes[0].keep_for,
         tasks[0].session,
         len(tasks),
+        [task.place for task in tasks],
     )
-    places = [task.place for task in tasks]
-    rows: Rows = []
-    if "finish_placed_keyed_tasks" in q and None not in places:
-        rows = yield q("finish_placed_keyed_tasks", *args, places)
-    if not rows:
-        rows = yield q("finish_keyed_tasks", *args)
     if not rows:
         return None
     if rows[0][0] != len(tasks):

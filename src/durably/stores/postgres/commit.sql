@@ -55,33 +55,6 @@ SELECT id::text FROM gone WHERE (SELECT count FROM ended) < ?7::int
 -- :finish_keyed_tasks
 -- The same for the heads of keys, and their followers, whose leases are in their key rows: all ?8 of them, or none.
 WITH found AS MATERIALIZED (
-    SELECT f.row, d.*
-      FROM unnest(?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::bigint[])
-        AS d(id, version, token, result, started_ago)
-     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.tasks WHERE id = d.id AND version = d.version OFFSET 0) f
-), gone AS (
-    DELETE FROM durably.tasks t
-     USING found d
-     WHERE t.ctid = d.row AND t.version = d.version AND (SELECT count(*) FROM found) = ?8::int
-    RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, d.token, t.partition,
-              t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.key, t.policy,
-              t.payload, t.options, t.tags, t.cancel, t.details, d.result, d.started_ago
-), moment AS MATERIALIZED (
-    SELECT durably.now() AS now
-), kept AS (
-    INSERT INTO durably.history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
-                                 token, partition, priority, attempt, spent, crashes, once, state, name, queue, key,
-                                 policy, session, payload, options, tags, cancel, details, result)
-    SELECT id, seq, version + 1, created_at, ready_at, coalesce(now - started_ago, started_at), expires_at, now,
-           now + ?6::bigint, token, partition, priority, attempt + 1, spent + 1, crashes, once, 'done', name, queue, key,
-           policy, ?7::text, payload, options, tags, cancel, details, result
-      FROM (SELECT *, (SELECT now FROM moment) AS now FROM gone) g
-), {ended_together}
-SELECT count FROM ended WHERE count > 0
-
--- :finish_placed_keyed_tasks
--- The same for those that are where the rows of heads said.
-WITH found AS MATERIALIZED (
     SELECT t.ctid AS row, d.*
       FROM (SELECT * FROM unnest(?9::tid[], ?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::bigint[])
                        AS u(place, id, version, token, result, started_ago) LIMIT ?8::int) d

@@ -112,7 +112,6 @@ ANSWERING = frozenset(
         "end_tasks",
         "finish_keyed_tasks",
         "finish_limited_tasks",
-        "finish_placed_keyed_tasks",
         "finish_placed_tasks",
         "finish_silent_tasks",
         "finish_tasks",
