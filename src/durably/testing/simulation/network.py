@@ -89,6 +89,7 @@ SILENT = frozenset(
         "insert_tasks",
         "lease_keys",
         "make_keys",
+        "put",
         "bury_session",
         "forget_claims",
         "request_cancel",
