@@ -18,7 +18,7 @@ from durably.client.definition import Definition
 from durably.client.engine import Engine
 from durably.core import lifecycle
 from durably.core.codec import Plain, encode
-from durably.core.moment import SECOND, micros, seconds
+from durably.core.moment import micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
 from durably.core.task import Failure, Options, Task, unpack_options
 from durably.errors import Discard, GivenUp, Instruction, Permanent, RetryAfter, Snooze
@@ -106,7 +106,7 @@ class Executor:
             if value is not None:
                 result = self._engine.payload(task.name, encode(value, f"the result of {task.name!r}"))
             spawned = () if known is None else known.successors
-            change = lifecycle.complete(task, result, attempt.options.retention, spawned, round(ran * SECOND))
+            change = lifecycle.complete(task, result, attempt.options.retention, spawned, micros(ran))
         except Exception as error:
             return self.failed(attempt, Failure.of(error, permanent=True), ran)
         return Report(task, change, "completed", ran)

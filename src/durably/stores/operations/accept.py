@@ -76,8 +76,7 @@ def _is_plain(draft: Draft) -> bool:
         and draft.options is None
         and draft.tags is None
         and draft.expires_in is None
-        and draft.unique_scope is None
-        and not draft.once
+        and not _needs_care(draft)
     )
 
 

@@ -130,8 +130,7 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
         return found
     for task, early in waiting:
         tells_crashes = task.once or task.name.startswith(OWN)
-        unfit = early or task.crashes or tells_crashes or task.gate is not None or task.alone
-        if unfit or task.unique_scope == Scope.WAITING or not may_follow(task):
+        if early or task.crashes or tells_crashes or not is_plain(task) or not may_follow(task):
             break
         found.append(task)
     return found
