@@ -95,6 +95,7 @@ SILENT = frozenset(
         "request_cancel",
         "resume_key",
         "return_keys",
+        "set_aside",
         "set_gate",
         "set_queue",
         "forget_queue",
