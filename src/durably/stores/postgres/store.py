@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import threading
 import time
 from typing import Any, TypeVar
 
 import psycopg
 
+from durably.core.ids import partition_of
 from durably.core.task import Draft
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.columns import (
@@ -26,7 +28,7 @@ from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pool import Connection, Pool, begin
 from durably.stores.postgres.under_way import UnderWay
-from durably.stores.postgres.wire import Exchange, Wire
+from durably.stores.postgres.wire import BINARY, TEXT, Exchange, Wire
 from durably.stores.protocol import Caller, Finding
 from durably.stores.start import Started
 from durably.stores.statement import Dialect, Operation, Queries, Rows, Steps, array_call, in_schema, load
@@ -57,6 +59,8 @@ ENDED = """ended AS MATERIALIZED (
 )"""
 """The same for what is `gone` and is all kept equally long, and how many these are."""
 REPEATS = 20
+FORMATS = (TEXT, BINARY, BINARY, BINARY, TEXT, TEXT)
+"""How what `insert_new` is told is written."""
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
 
@@ -103,6 +107,8 @@ class PostgresStore:
         self._careful = known.without(*NEW)
         """What is asked after an id was met twice."""
         self.pool = Pool(url)
+        self._put = self.queries.text("insert_new")
+        self._putting = threading.Lock()
 
     @property
     def address(self) -> str:
@@ -137,7 +143,20 @@ class PostgresStore:
         raise AssertionError
 
     def put(self, draft: Draft) -> bool:
-        return False
+        """One statement that is prepared already. Only one thread at a time: the others share one on the usual way."""
+        if not self._putting.acquire(blocking=False):
+            return False
+        try:
+            with self.pool.connection() as connection:
+                return connection.wire.put(self._put, _values(draft), FORMATS)
+        except (*COLLISIONS, UnicodeEncodeError):
+            return False
+        except AWAY as error:
+            raise self.told(error) from error
+        except psycopg.Error:
+            return False
+        finally:
+            self._putting.release()
 
     def start(self, op: Operation[T]) -> Started[T]:
         return _Started(self, op)
@@ -268,6 +287,19 @@ class _Started(UnderWay[T]):
             raise StoreRejected(f"{store.address}: {error}") from error
         except psycopg.Error as error:
             return store._run(self._op, store._again(self._op, error, REPEATS, store.queries))
+
+
+def _values(draft: Draft) -> list[bytes]:
+    """What `insert_new` is told. A text goes as bytes, in which the server notices what no text can contain."""
+    task_id = draft.id
+    return [
+        task_id.encode(),
+        draft.name.encode(),
+        draft.queue.encode(),
+        draft.payload,
+        b"%d" % draft.priority,
+        b"%d" % partition_of(task_id),
+    ]
 
 
 def _first(error: psycopg.Error) -> str:

@@ -76,6 +76,37 @@ class Wire:
         self._server.send_query_prepared(name, values, formats, BINARY)
         return (yield from self._answer())
 
+    def put(self, text: str, values: Sequence[bytes], formats: Sequence[int]) -> bool:
+        """Run a statement whose answer does not matter, by the shortest way; False if it is not prepared here.
+
+        What is text in it is UTF-8.
+        """
+        name = self._prepared.get(text)
+        if name is None or self._encoding != "utf-8":
+            return False
+        server, poll = self._server, self._poll
+        server.send_query_prepared(name, values, formats, BINARY)
+        while server.flush():
+            poll.register(server.socket, READ | WRITE)
+            poll.poll()
+            server.consume_input()
+        poll.register(server.socket, READ)
+        poll.poll()
+        server.consume_input()
+        failure: psycopg.Error | None = None
+        while True:
+            while server.is_busy():
+                poll.poll()
+                server.consume_input()
+            result = server.get_result()
+            if result is None:
+                break
+            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+                failure = failure or self._failure(result)
+        if failure is not None:
+            raise failure
+        return True
+
     def call_after(self, before: str, text: str, args: Sequence[Any]) -> Exchange[Rows]:
         """Run a statement after one that has neither arguments nor an answer, and that must not fail.
 
