@@ -102,7 +102,7 @@ DELETE FROM durably.claims WHERE session = ?1::text AND token = ANY(?2::bigint[]
 -- settled is left alone.
 UPDATE durably.tasks SET state = 'leased'
  WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.tasks
-                         WHERE id = ANY(?2::uuid[]) AND session = ?1::text AND state = 'ready'
+                         WHERE id = ANY(?2::uuid[]) AND session = ?1::text AND state <> 'leased'
                          ORDER BY id FOR UPDATE SKIP LOCKED))
 
 -- :due
