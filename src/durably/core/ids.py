@@ -7,18 +7,32 @@ import random
 import threading
 from hashlib import blake2b
 from itertools import accumulate
+from weakref import WeakSet
 from zlib import crc32
 
 from durably.core.moment import Clock
 
 PARTITIONS = 4096
-LAYOUT = "%s-7%03x-%04x-%012x"
+TAIL = "7%03x-%04x-%012x"
 START = 0x1FFFFFFFFFFFFFFF
 STEP = 0xFFFFFFFF
-"""The last 62 bits of an id begin by chance, and go on by chance within a millisecond."""
+"""The last 62 bits of an id begin by chance, and go on by chance."""
+LAST = 0x3FFFFFFFFFFFFFFF
+AHEAD = 128
+"""So many ids are made together, but for their time: each alone would find its code gone from the processor's caches."""
 
 _chance = random.Random(os.urandom(32))
-getattr(os, "register_at_fork", dict)(after_in_child=lambda: _chance.seed(os.urandom(32)))
+_sources: WeakSet[Ids] = WeakSet()
+
+
+def _begin_anew() -> None:
+    """A child must not make the ids that its parent has ahead."""
+    _chance.seed(os.urandom(32))
+    for source in _sources:
+        source.begin_anew()
+
+
+getattr(os, "register_at_fork", dict)(after_in_child=_begin_anew)
 
 
 def partition_for(text: str) -> int:
@@ -36,8 +50,9 @@ def _time(milliseconds: int) -> str:
     return f"{milliseconds >> 16 & 0xFFFFFFFF:08x}-{milliseconds & 0xFFFF:04x}"
 
 
-def _layout(time: str, partition: int, rest: int) -> str:
-    return LAYOUT % (time, partition, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
+def _tail(partition: int, rest: int) -> str:
+    """All that follows."""
+    return TAIL % (partition, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
 
 
 class Ids:
@@ -47,37 +62,64 @@ class Ids:
         self._clock = clock
         self._bits = (source or _chance).getrandbits
         self._lock = threading.Lock()
-        self._at = self._rest = 0
-        self._time = _time(0)
+        self._moment = (0, _time(0))
+        self._tails: list[str] = []
+        self._rest = -1
+        _sources.add(self)
+
+    def begin_anew(self) -> None:
+        """Forget what was made ahead."""
+        self._lock = threading.Lock()
+        self._tails, self._rest = [], -1
 
     def task(self, anchor: str | None) -> str:
         """A new task id; the anchor (its key, or its unique key) decides the partition, else chance does.
 
         In a partition every id is higher than the one before, however little the clock has moved.
         """
-        bits = self._bits(74)
-        partition = bits >> 62 if anchor is None else partition_for(anchor)
-        at = self._clock.now() // 1000
-        with self._lock:
-            if at > self._at:
-                self._at, self._rest, self._time = at, bits & START, _time(at)
-            else:
-                self._rest += 1 + (bits & STEP)
-            time, rest = self._time, self._rest
-        return LAYOUT % (time, partition, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
+        try:
+            tail = self._tails.pop()
+        except IndexError:
+            tail = self._next_tail()
+        if anchor is not None:
+            tail = f"7{partition_for(anchor):03x}{tail[4:]}"
+        return f"{self._now()}-{tail}"
 
     def tasks(self, count: int) -> list[str]:
         """So many new task ids at once, each in a partition of chance, and each higher than the one before."""
-        bits = memoryview(self._bits(64 * count).to_bytes(8 * count)).cast("Q")
-        at = self._clock.now() // 1000
         with self._lock:
-            if at > self._at:
-                self._at, self._rest, self._time = at, self._bits(START.bit_length()), _time(at)
-            time = self._time
-            rests = list(accumulate([1 + (one & STEP) for one in bits], initial=self._rest))
-            self._rest = rests[-1]
+            self._tails = []
+            tails = self._more(count)
+        time = self._now()
+        return [f"{time}-{tail}" for tail in tails]
+
+    def _now(self) -> str:
+        """The time as an id tells it, which never runs backwards."""
+        at = self._clock.now() // 1000
+        moment = self._moment
+        if at > moment[0]:
+            # Another thread may set it to a moment that is a little older; whoever reads the clock next mends that.
+            self._moment = moment = (at, _time(at))
+        return moment[1]
+
+    def _next_tail(self) -> str:
+        with self._lock:
+            while True:
+                try:
+                    return self._tails.pop()
+                except IndexError:
+                    self._tails = self._more(AHEAD)[::-1]
+
+    def _more(self, count: int) -> list[str]:
+        """What follows the time in so many ids, each higher than the one before."""
+        if not 0 <= self._rest <= LAST - count * (STEP + 1):
+            at = self._moment[0] + (self._rest >= 0)
+            self._rest, self._moment = self._bits(START.bit_length()), (at, _time(at))
+        bits = memoryview(self._bits(64 * count).to_bytes(8 * count)).cast("Q")
+        rests = list(accumulate([1 + (one & STEP) for one in bits], initial=self._rest))
+        self._rest = rests[-1]
         return [
-            LAYOUT % (time, one >> 52, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
+            TAIL % (one >> 52, rest >> 48 & 0x3FFF | 0x8000, rest & 0xFFFFFFFFFFFF)
             for one, rest in zip(bits, rests[1:], strict=True)
         ]
 
@@ -90,4 +132,4 @@ def derived(task_id: str, attempt: int, index: int | str, anchor: str | None) ->
     """The id of what an attempt spawned: the same inputs give the same id, so a repeated commit inserts nothing."""
     digest = int.from_bytes(blake2b(f"{task_id}/{attempt}/{index}".encode(), digest_size=10).digest())
     partition = digest >> 68 if anchor is None else partition_for(anchor)
-    return _layout(task_id[:13], partition, digest)
+    return f"{task_id[:13]}-{_tail(partition, digest)}"

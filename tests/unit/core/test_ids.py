@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 from uuid import UUID
 
 import pytest
 
-from durably.core.ids import PARTITIONS, Ids, derived, partition_for, partition_of
-from durably.core.moment import SECOND
+from durably.core.ids import AHEAD, LAST, PARTITIONS, START, Ids, derived, partition_for, partition_of
+from durably.core.moment import SECOND, HostClock
 from durably.testing.clock import ManualClock
 
 
@@ -79,9 +80,9 @@ def an_id(value: int, anchor: str | None = None) -> str:
 
 
 def test_the_layout_of_an_id_does_not_change() -> None:
-    assert an_id(0) == "01234567-89ab-7000-8000-000000000000"
-    assert an_id(1) == "01234567-89ab-7fff-9fff-ffffffffffff"
-    assert an_id(0, "customer-7") == f"01234567-89ab-7{partition_for('customer-7'):03x}-8000-000000000000"
+    assert an_id(0) == "01234567-89ab-7000-8000-000000000001"
+    assert an_id(1) == "01234567-89ab-7fff-a000-0000ffffffff"
+    assert an_id(0, "customer-7") == f"01234567-89ab-7{partition_for('customer-7'):03x}-8000-000000000001"
 
 
 def test_many_ids_at_once_are_laid_out_as_one_is() -> None:
@@ -112,6 +113,49 @@ def test_ids_of_a_millisecond_lie_apart_by_chance(value: int, step: int) -> None
     assert second - first == third - second == step
 
 
+def test_ids_go_on_rising_beyond_those_that_were_made_ahead() -> None:
+    ids = Ids(ManualClock())
+    made = [ids.task("k") for _ in range(3 * AHEAD + 1)]
+    [alone] = ids.tasks(1)
+    made += [made[-1][:18] + alone[18:], ids.task("k")]
+
+    assert made == sorted(set(made))
+
+
+def test_ids_whose_chance_is_used_up_go_on_in_the_next_millisecond() -> None:
+    clock = ManualClock()
+    ids = Ids(clock)
+    first = ids.task("k")
+    ids._rest, ids._tails = LAST - (AHEAD << 32) + 1, []
+    made = [first, *(ids.task("k") for _ in range(3))]
+    clock.advance(0.005)
+    made.append(ids.task("k"))
+
+    assert made == sorted(set(made))
+    assert int(made[1].replace("-", "")[:12], 16) == int(first.replace("-", "")[:12], 16) + 1
+    assert UUID(made[1]).int & LAST < START + (2 << 32)
+    assert int(made[-1].replace("-", "")[:12], 16) == int(first.replace("-", "")[:12], 16) + 5
+
+
+def test_threads_make_different_ids_and_each_of_them_rising_ones() -> None:
+    ids = Ids(HostClock())
+    made: list[list[str]] = []
+    begin = threading.Barrier(4)
+
+    def make() -> None:
+        begin.wait()
+        made.append([ids.task("k") for _ in range(10 * AHEAD)])
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert all(own == sorted(own) for own in made)
+    assert len({one for own in made for one in own}) == 4 * 10 * AHEAD
+
+
 FORKING = """
 import os
 from durably.core.ids import Ids
@@ -133,7 +177,7 @@ def test_a_process_and_its_child_make_different_ids() -> None:
 
 
 def test_the_years_that_an_id_can_hold_wrap_around() -> None:
-    assert Ids(ManualClock((1 << 48) * 1000), Bits(0)).task(None) == "00000000-0000-7000-8000-000000000000"  # type: ignore[arg-type]
+    assert Ids(ManualClock((1 << 48) * 1000), Bits(0)).task(None) == "00000000-0000-7000-8000-000000000001"  # type: ignore[arg-type]
 
 
 def test_a_session_is_96_bits_of_chance() -> None:
@@ -149,8 +193,9 @@ def test_a_key_has_the_same_partition_for_ever(key: str, partition: int) -> None
 
 
 def test_a_derived_id_has_the_time_of_its_parent_and_never_changes() -> None:
-    parent = Ids(ManualClock(1_800_000_000 * SECOND), random.Random(7)).task(None)
+    parent = "01a3185c-5000-726b-92a7-4de452e6b438"
+    made = Ids(ManualClock(1_800_000_000 * SECOND)).task(None)
 
-    assert parent == "01a3185c-5000-726b-92a7-4de452e6b438"
+    assert made[:15] == parent[:15]
     assert derived(parent, 1, 0, None) == "01a3185c-5000-7e81-a4af-580f9fc73eaf"
     assert derived(parent, 1, 0, "customer-7") == "01a3185c-5000-7948-a4af-580f9fc73eaf"

@@ -99,10 +99,10 @@ class SqliteStore:
         if not self._migrated or not self._lock.acquire(blocking=False):
             return False
         try:
-            text, now = self._put, self.clock.now()
-            when_and_where = (now, now, partition_of(draft.id), draft.priority)
-            args = (draft.id, *when_and_where, draft.name, draft.queue, draft.payload)
-            (self._writer or self._writing()).execute(text, args)
+            now, task_id = self.clock.now(), draft.id
+            where = partition_of(task_id)
+            args = (task_id, now, now, where, draft.priority, draft.name, draft.queue, draft.payload)
+            (self._writer or self._writing()).execute(self._put, args)
         except (sqlite3.Error, UnicodeEncodeError, OverflowError):
             return False
         finally:
