@@ -14,12 +14,12 @@ from durably.core.moment import Clock
 
 PARTITIONS = 4096
 TAIL = "7%03x-%04x-%012x"
-START = 0x1FFFFFFFFFFFFFFF
+CHANCE = 61
 STEP = 0xFFFFFFFF
-"""The last 62 bits of an id begin by chance, and go on by chance."""
 LAST = 0x3FFFFFFFFFFFFFFF
+"""The last 62 bits of an id begin with so many bits of chance, and go on by chance."""
 AHEAD = 128
-"""So many ids are made together, but for their time: each alone would find its code gone from the processor's caches."""
+"""So many ids are made together, but for their time: to make one alone costs more than ten times as much."""
 
 _chance = random.Random(os.urandom(32))
 _sources: WeakSet[Ids] = WeakSet()
@@ -64,13 +64,13 @@ class Ids:
         self._lock = threading.Lock()
         self._moment = (0, _time(0))
         self._tails: list[str] = []
-        self._rest = -1
+        self._rest = self._bits(CHANCE)
         _sources.add(self)
 
     def begin_anew(self) -> None:
         """Forget what was made ahead."""
         self._lock = threading.Lock()
-        self._tails, self._rest = [], -1
+        self._tails, self._rest = [], self._bits(CHANCE)
 
     def task(self, anchor: str | None) -> str:
         """A new task id; the anchor (its key, or its unique key) decides the partition, else chance does.
@@ -112,9 +112,9 @@ class Ids:
 
     def _more(self, count: int) -> list[str]:
         """What follows the time in so many ids, each higher than the one before."""
-        if not 0 <= self._rest <= LAST - count * (STEP + 1):
-            at = self._moment[0] + (self._rest >= 0)
-            self._rest, self._moment = self._bits(START.bit_length()), (at, _time(at))
+        if self._rest + count * (STEP + 1) > LAST:
+            at = self._moment[0] + 1
+            self._rest, self._moment = self._bits(CHANCE), (at, _time(at))
         bits = memoryview(self._bits(64 * count).to_bytes(8 * count)).cast("Q")
         rests = list(accumulate([1 + (one & STEP) for one in bits], initial=self._rest))
         self._rest = rests[-1]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from durably.core.ids import AHEAD, LAST, PARTITIONS, START, Ids, derived, partition_for, partition_of
+from durably.core.ids import AHEAD, LAST, PARTITIONS, Ids, _begin_anew, derived, partition_for, partition_of
 from durably.core.moment import SECOND, HostClock
 from durably.testing.clock import ManualClock
 
@@ -123,18 +123,40 @@ def test_ids_go_on_rising_beyond_those_that_were_made_ahead() -> None:
 
 
 def test_ids_whose_chance_is_used_up_go_on_in_the_next_millisecond() -> None:
-    clock = ManualClock()
-    ids = Ids(clock)
-    first = ids.task("k")
-    ids._rest, ids._tails = LAST - (AHEAD << 32) + 1, []
-    made = [first, *(ids.task("k") for _ in range(3))]
+    clock = ManualClock(0x0123_4567_89AB * 1000)
+    ids = Ids(clock, Bits(1))  # type: ignore[arg-type]
+    ids.task(None)
+    ids._rest = LAST - (2 << 32)
+    made = [ids.tasks(2)[1], ids.task(None)]
+    ids._rest, ids._tails = LAST - (2 << 32) + 1, []
+    made += ids.tasks(2)
     clock.advance(0.005)
-    made.append(ids.task("k"))
+    made += ids.tasks(1)
 
-    assert made == sorted(set(made))
-    assert int(made[1].replace("-", "")[:12], 16) == int(first.replace("-", "")[:12], 16) + 1
-    assert UUID(made[1]).int & LAST < START + (2 << 32)
-    assert int(made[-1].replace("-", "")[:12], 16) == int(first.replace("-", "")[:12], 16) + 5
+    assert made == [
+        "01234567-89ab-7fff-bfff-ffffffffffff",
+        "01234567-89ac-7fff-a000-0000ffffffff",
+        "01234567-89ad-7fff-a000-0000ffffffff",
+        "01234567-89ad-7fff-a000-0001ffffffff",
+        "01234567-89b0-7fff-a000-0002ffffffff",
+    ]
+
+
+def test_what_was_made_ahead_is_forgotten_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, chance = Ids(ManualClock(), random.Random(7)), Ids(ManualClock())
+    given.task(None)
+    chance.task(None)
+    lock, ahead = given._lock, given._tails[-1]
+    monkeypatch.setattr("os.urandom", lambda count: b"7" * count)
+    made = []
+    for _ in range(2):
+        _begin_anew()
+        made.append((chance.task(None), Ids(ManualClock()).task(None)))
+
+    assert not given.task(None).endswith(ahead)
+    assert given._lock is not lock
+    assert made[0][1] == made[1][1]
+    assert made[0][0] != made[0][1]
 
 
 def test_threads_make_different_ids_and_each_of_them_rising_ones() -> None:
@@ -164,7 +186,8 @@ from durably.testing.clock import ManualClock
 ids = Ids(ManualClock())
 ids.task(None)
 child = os.fork()
-os.write(1, ids.task(None).encode() + b" ")
+for source in (ids, Ids(ManualClock())):
+    os.write(1, source.task(None).encode() + b" ")
 if child:
     os.waitpid(child, 0)
 """
@@ -173,7 +196,7 @@ if child:
 def test_a_process_and_its_child_make_different_ids() -> None:
     made = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True).stdout.split()
 
-    assert len(set(made)) == 2
+    assert len(set(made)) == 4
 
 
 def test_the_years_that_an_id_can_hold_wrap_around() -> None:
@@ -199,3 +222,4 @@ def test_a_derived_id_has_the_time_of_its_parent_and_never_changes() -> None:
     assert made[:15] == parent[:15]
     assert derived(parent, 1, 0, None) == "01a3185c-5000-7e81-a4af-580f9fc73eaf"
     assert derived(parent, 1, 0, "customer-7") == "01a3185c-5000-7948-a4af-580f9fc73eaf"
+    assert derived(parent, 1, 2, None) == "01a3185c-5000-73c7-b032-9497235bb749"
