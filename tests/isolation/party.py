@@ -13,7 +13,7 @@ from durably.errors import DurablyError, RetryTransaction
 from durably.stores.drive import drive
 from durably.stores.postgres.pool import BEGIN_POOLED
 from durably.stores.postgres.store import COLLISIONS, REPEATS
-from durably.stores.statement import Operation, Queries, Rows, Statement, Steps, array_call
+from durably.stores.statement import Operation, Otherwise, Queries, Rows, Statement, Steps, array_call
 
 from .footprint import EMPTY, Footprint, footprint
 
@@ -70,11 +70,19 @@ def run_alone(connection: Connection, queries: Queries, op: Operation[T]) -> T:
     connection.execute(BEGIN_POOLED)
     try:
         answer = drive(op.steps(queries), execute)
+    except Otherwise as other:
+        connection.execute("ROLLBACK")
+        return run_alone(connection, queries, _otherwise(op, other))
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
     return answer
+
+
+def _otherwise(op: Operation[T], other: Otherwise) -> Operation[T]:
+    """The same without a statement that did not do."""
+    return Operation(op.name, lambda q: op.steps(q.without(other.name)), op.writes, op.single)
 
 
 def _execute(connection: Connection, statement: Statement) -> Rows:
@@ -237,6 +245,11 @@ class Party:
         except StopIteration as stop:
             value = stop.value
             self._outcome: Callable[[], Operation[Any]] = lambda: self._program.send(value)
+        except Otherwise as other:
+            again = _otherwise(self._operation, other)
+            self._outcome = lambda: again
+            self.pending = Step("roll back")
+            return
         except DurablyError as error:
             if self._within and isinstance(error, RetryTransaction):
                 self.connection.rollback()

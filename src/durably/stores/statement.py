@@ -180,6 +180,14 @@ class Operation(msgspec.Struct, Generic[T_co], frozen=True, eq=False):
         return f"<operation {self.name}>"
 
 
+class Otherwise(Exception):
+    """What an operation has written must be undone; it is run again without the statement of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"not by {name}")
+        self.name = name
+
+
 def operation(
     *, writes: bool = True, single: bool = False
 ) -> Callable[[Callable[Concatenate[Queries, P], Steps[T]]], Callable[P, Operation[T]]]:

@@ -17,7 +17,7 @@ from durably.stores.protocol import Store
 from durably.worker.chains import Chains
 from durably.worker.claims import Claims
 
-SELDOM = 16
+SELDOM = 4
 
 
 class Relay:

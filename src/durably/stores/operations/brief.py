@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from durably.core.task import State, Task
-from durably.stores.columns import BRIEF, BYTES, SELDOM, SELDOM_IN_KEYS
+from durably.stores.columns import BRIEF, BYTES, OF_KEYS, SELDOM, SELDOM_IN_KEYS
 from durably.stores.statement import Rows
 
 _LEASED = State.LEASED.value
@@ -31,23 +31,31 @@ def leased(rows: Rows, session: str) -> list[Task]:
             started_at, _, place,
         ) in rows
     ]  # fmt: skip
+    return _with_the_rest(tasks, rows, len(BRIEF), SELDOM)
+
+
+def leased_heads(rows: Rows, session: str) -> list[Task]:
+    """Tasks of keys; each row ends with where it is, and with something that is not the task's."""
+    tasks = [
+        Task(
+            task_id, seq, version, name, queue, _LEASED, priority, ready_at, key, policy, None, payload, None, None,
+            False, False, attempt, spent, 0, token, session, created_at, started_at, None, None, None, None, None, None,
+            place,
+        )
+        for (
+            task_id, seq, version, name, queue, priority, ready_at, payload, attempt, spent, token, created_at,
+            started_at, key, policy, _, place, _,
+        ) in rows
+    ]  # fmt: skip
+    return _with_the_rest(tasks, rows, len(BRIEF) + len(OF_KEYS), SELDOM_IN_KEYS)
+
+
+def _with_the_rest(tasks: list[Task], rows: Rows, column: int, names: Sequence[str]) -> list[Task]:
+    """The tasks, each with what its row tells in that column, if anything."""
     for index, row in enumerate(rows):
-        if row[len(BRIEF)] is not None:
-            tasks[index] = _with_more(tasks[index], SELDOM, row[len(BRIEF)])
+        if row[column] is not None:
+            tasks[index] = _with_more(tasks[index], names, row[column])
     return tasks
-
-
-def leased_head(row: tuple[Any, ...], session: str) -> Task:
-    """A task of a key; its row ends with where it is, and with something that is not the task's."""
-    (
-        task_id, seq, version, name, queue, priority, ready_at, payload, attempt, spent, token, created_at, started_at,
-        key, policy, seldom, place, _,
-    ) = row  # fmt: skip
-    task = Task(
-        task_id, seq, version, name, queue, _LEASED, priority, ready_at, key, policy, None, payload, None, None, False,
-        False, attempt, spent, 0, token, session, created_at, started_at, None, None, None, None, None, None, place,
-    )  # fmt: skip
-    return task if seldom is None else _with_more(task, SELDOM_IN_KEYS, seldom)
 
 
 def _with_more(task: Task, names: Sequence[str], seldom: str) -> Task:

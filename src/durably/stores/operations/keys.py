@@ -15,7 +15,7 @@ import msgspec
 from durably.core.change import Change
 from durably.core.task import Scope, State, Task
 from durably.stores.columns import LIVE
-from durably.stores.operations.brief import leased_head
+from durably.stores.operations.brief import leased_heads
 from durably.stores.statement import Queries, Steps
 
 Key = tuple[str, str]
@@ -45,6 +45,7 @@ Behind = dict[str, list[Task]]
 """The followers of each head that has any."""
 
 
+_WAITING = Scope.WAITING.value
 OWN = "durably."
 """How the names of tasks begin that belong to this library."""
 
@@ -100,8 +101,8 @@ def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: i
     rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, session, now)
     found: dict[Key, list[Waiting]] = {key: [] for key in keys}
     brief = bool(rows) and len(rows[0]) < len(LIVE)
-    for row in rows:
-        task = leased_head(row, session) if brief else Task(*row[:-1])
+    tasks = leased_heads(rows, session) if brief else [Task(*row[:-1]) for row in rows]
+    for task, row in zip(tasks, rows, strict=True):
         found[task.queue, task.key or ""].append((task, bool(row[-1])))
     if ahead > 1:
         for waiting in found.values():
@@ -115,7 +116,7 @@ def _place(one: Waiting) -> int:
 
 def is_plain(task: Task) -> bool:
     """Whether a claim has nothing to do for it but to lease it."""
-    return task.gate is None and not task.alone and task.unique_scope != Scope.WAITING
+    return task.gate is None and not task.alone and task.unique_scope != _WAITING
 
 
 def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[Task], bool]) -> list[Task]:
@@ -129,8 +130,9 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
     if head.crashes or head.gate is not None:
         return found
     for task, early in waiting:
-        tells_crashes = task.once or task.name.startswith(OWN)
-        if early or task.crashes or tells_crashes or not is_plain(task) or not may_follow(task):
+        if early or task.crashes or task.once or task.name.startswith(OWN):
+            break
+        if task.gate is not None or task.alone or task.unique_scope == _WAITING or not may_follow(task):
             break
         found.append(task)
     return found

@@ -12,7 +12,6 @@ import msgspec
 
 from durably.core.change import Change
 from durably.core.task import State, Task
-from durably.errors import StoreUnavailable
 from durably.stores.operations.keys import (
     NOBODY,
     Behind,
@@ -29,7 +28,7 @@ from durably.stores.operations.keys import (
     ready,
     return_keys,
 )
-from durably.stores.statement import Queries, Steps
+from durably.stores.statement import Otherwise, Queries, Steps
 
 
 class Onward(msgspec.Struct, frozen=True, gc=False):
@@ -119,7 +118,7 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
     if not rows:
         return None
     if rows[0][0] != len(tasks):
-        raise StoreUnavailable("a task of a key was written to while it ended: that is done again")
+        raise Otherwise("finish_keyed_tasks")
     left = {key: held[key].leased[len(chain) :] for key, chain in chains.items()}
     yield from advance_keys(q, {key: (held[key].head, list(behind)) for key, behind in left.items() if behind})
     return InOrder({key: chains[key][-1] for key, behind in left.items() if not behind}, held)
@@ -127,13 +126,12 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
 
 def _is_next(chain: Sequence[Change], row: HeldKey, going: Collection[str]) -> bool:
     """Whether these are the first that the key row names, under its token, and whoever is behind them goes on."""
-    leased = row.leased
-    if len(chain) > len(leased):
+    leased, count = row.leased, len(chain)
+    if (*[change.task.id for change in chain],) != leased[:count]:
         return False
-    for change, wanted in zip(chain, leased, strict=False):
-        if change.task.id != wanted or change.task.token != row.token:
-            return False
-    return all(task in going for task in leased[len(chain) :])
+    if {change.task.token for change in chain} != {row.token}:
+        return False
+    return all([task in going for task in leased[count:]])
 
 
 def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[str, int]) -> Sequence[str]:

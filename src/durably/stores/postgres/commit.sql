@@ -53,16 +53,13 @@ SELECT NULL WHERE (SELECT count FROM ended) = ?7::int
 SELECT id::text FROM gone WHERE (SELECT count FROM ended) < ?7::int
 
 -- :finish_keyed_tasks
--- The same for the heads of keys, and their followers, whose leases are in their key rows: all ?8 of them, or none.
-WITH found AS MATERIALIZED (
-    SELECT t.ctid AS row, d.*
-      FROM (SELECT * FROM unnest(?9::tid[], ?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::bigint[])
-                       AS u(place, id, version, token, result, started_ago) LIMIT ?8::int) d
-      JOIN durably.tasks t ON t.ctid = d.place AND t.id = d.id AND t.version = d.version
-), gone AS (
+-- The same for the heads of keys, and their followers, whose leases are in their key rows. All ?8 of them, or it must be
+-- undone: the answer is how many they were, if any.
+WITH gone AS (
     DELETE FROM durably.tasks t
-     USING found d
-     WHERE t.ctid = d.row AND t.version = d.version AND (SELECT count(*) FROM found) = ?8::int
+     USING (SELECT * FROM unnest(?9::tid[], ?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::bigint[])
+                       AS u(place, id, version, token, result, started_ago) LIMIT ?8::int) d
+     WHERE t.ctid = d.place AND t.id = d.id AND t.version = d.version
     RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, d.token, t.partition,
               t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.key, t.policy,
               t.payload, t.options, t.tags, t.cancel, t.details, d.result, d.started_ago

@@ -31,7 +31,7 @@ from durably.stores.postgres.under_way import UnderWay
 from durably.stores.postgres.wire import BINARY, TEXT, Exchange, Wire
 from durably.stores.protocol import Caller, Finding
 from durably.stores.start import Started
-from durably.stores.statement import Dialect, Operation, Queries, Rows, Steps, array_call, in_schema, load
+from durably.stores.statement import Dialect, Operation, Otherwise, Queries, Rows, Steps, array_call, in_schema, load
 
 T = TypeVar("T")
 
@@ -251,7 +251,11 @@ class PostgresStore:
         """Everything that an operation has to say to the server."""
         if self._stands_alone(wire, op, queries):
             return (yield from _stated(wire, op.steps(queries)))
-        return (yield from _transacted(wire, op.steps(queries)))
+        try:
+            return (yield from _transacted(wire, op.steps(queries)))
+        except Otherwise as other:
+            yield from wire.tell("ROLLBACK")
+            return (yield from _transacted(wire, op.steps(queries.without(other.name))))
 
     def _stands_alone(self, wire: Wire, op: Operation[Any], queries: Queries) -> bool:
         """Whether it needs no transaction around it; behind a pooler, that is where the settings are."""
