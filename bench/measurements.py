@@ -69,6 +69,8 @@ class Measurement:
     measure: Measure
     long: bool = False
     """Whether it takes minutes, and looks at one run from its beginning to its end: then one round is enough."""
+    turns: int = 1
+    """Into how many short turns a round is divided for us and the bare databases, which are close to each other."""
 
     @property
     def side(self) -> str:
@@ -128,7 +130,10 @@ def callers(number: int) -> Measure:
         with stage.place(entry) as place:
             count, took = clocked(entry.contender, "callers", url=place.url, seconds=sizes.seconds, callers=number)
             _finished(entry, place, count)
-        return {"rate": count / took}
+        found = {"rate": count / took}
+        if entry.kind == "ours":
+            found["alone"] = enqueue(stage, entry, sizes, earlier)["rate"]
+        return found
 
     return measure
 
@@ -163,6 +168,16 @@ def kinds(kind: str) -> Measure:
             return _drained(stage, entry, place, count)
 
     return measure
+
+
+def beside_plain(measure: Measure) -> Measure:
+    """A drain, and right after it one of tasks that have nothing special about them."""
+
+    def both(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
+        found = measure(stage, entry, sizes, earlier)
+        return {**found, "plain": drains(1)(stage, entry, sizes, earlier)["rate"]}
+
+    return both
 
 
 def ahead(stage: Stage, entry: Entry, sizes: Sizes, earlier: Earlier) -> Values:
@@ -294,10 +309,12 @@ def measurements() -> list[Measurement]:
 
 
 def _on(store: str) -> Iterator[Measurement]:
-    def one(name: str, title: str, measure: Measure, unit: str = "tasks/s", long: bool = False) -> Measurement:
-        return Measurement(f"{store}.{name}", title, unit, measure, long)
+    def one(
+        name: str, title: str, measure: Measure, unit: str = "tasks/s", long: bool = False, turns: int = 1
+    ) -> Measurement:
+        return Measurement(f"{store}.{name}", title, unit, measure, long, turns)
 
-    yield one("enqueue", "Enqueue one by one", enqueue)
+    yield one("enqueue", "Enqueue one by one", enqueue, turns=4)
     yield one("callers-64", "Enqueue from 64 concurrent callers", callers(64))
     yield one("callers-1000", "Enqueue from 1,000 concurrent callers", callers(1000))
     yield one("bulk", "Enqueue in bulk", bulk)
@@ -305,11 +322,11 @@ def _on(store: str) -> Iterator[Measurement]:
     yield one("drain-2", "Drain with two worker processes", drains(2))
     yield one("latency", "Latency at low load", low_load, "ms")
     yield one("latency-half", "Latency at half the drain rate", half_load, "ms")
-    yield one("keys", "Drain with 1,000 ordering keys, one task per commit", kinds("keys"))
-    yield one("ahead", "Drain with 1,000 ordering keys, running ahead by ten", ahead)
+    yield one("keys", "Drain with 1,000 ordering keys, one task per commit", beside_plain(kinds("keys")))
+    yield one("ahead", "Drain with 1,000 ordering keys, running ahead by ten", beside_plain(ahead))
     yield one("threads", "Drain of plain functions, which run in threads", kinds("threads"))
     yield one("features", "Drain with every feature on", kinds("features"))
-    yield one("delayed", "Drain beside a crowd of delayed tasks", delayed)
+    yield one("delayed", "Drain beside a crowd of delayed tasks", beside_plain(delayed))
     if store == "postgres":
         yield one("transactions", "16 connections enqueue in their own transactions", transactions)
         yield one("xmin", "Drain while another transaction holds xmin", xmin, long=True)

@@ -11,6 +11,7 @@ from bench.charts import Bar, Point, bars, figure, lines
 from bench.contenders import OURS
 from bench.measurements import Measurement, measurements
 from bench.stage import SETTINGS
+from bench.targets import spread
 
 STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
 CHARTED = ("enqueue", "bulk", "drain-1", "drain-2", "latency")
@@ -19,6 +20,8 @@ DETAILS = {
     "load": ("tasks/s", 1.0),
     "silent": ("without notification /s", 1.0),
     "free": ("before /s", 1.0),
+    "plain": ("plain tasks/s", 1.0),
+    "alone": ("one by one /s", 1.0),
     "worker_cpu": ("worker µs/task", 1.0),
     "server_cpu": ("server µs/task", 1.0),
     "log": ("log bytes/task", 1.0),
@@ -83,6 +86,7 @@ def _preface(outcome: Outcome) -> Iterator[str]:
     )
     yield f"Written by {how}; [measure](../how-to/measure.md) says how, and how to measure your own store."
     yield "Figures hold for one machine on one day: compare ratios. A ratio above 1 means that Durably is better."
+    yield "A target's ratio is the median of those of single turns, in which both sides are measured one after the other."
     yield ""
 
 
@@ -90,10 +94,16 @@ def _targets(targets: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield "## Targets"
     yield ""
     rows = [
-        [one["target"], "" if one["ratio"] is None else f"{one['ratio']:.2f}", one["bound"], one["verdict"]]
+        [
+            one["target"],
+            "" if one["ratio"] is None else f"{one['ratio']:.2f}",
+            spread(one["turns"]),
+            one["bound"],
+            one["verdict"],
+        ]
         for one in targets
     ]
-    yield from _table(["target", "ratio", "wanted", "verdict"], rows)
+    yield from _table(["target", "ratio", "its turns", "wanted", "verdict"], rows)
 
 
 def _section(outcome: Outcome, measurement: Measurement) -> Iterator[str]:

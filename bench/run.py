@@ -1,10 +1,11 @@
-"""One run: every measurement, round by round, contender by contender, so that a noisy minute is unfair to nobody."""
+"""One run: every measurement, turn by turn, contender by contender, so that a noisy minute is unfair to nobody."""
 
 from __future__ import annotations
 
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -25,11 +26,15 @@ def measure(stage: Stage, chosen: Sequence[Measurement], entries: Sequence[Entry
         taking = [entry for entry in entries if entry.side == measurement.side and measurement.kind in entry.takes]
         found: dict[str, dict[str, Any]] = {entry.name: {"kind": entry.kind, "runs": []} for entry in taking}
         results[measurement.name] = found
-        rounds = 1 if measurement.long else sizes.rounds
-        for number in range(rounds):
+        turns = (1 if measurement.long else sizes.rounds) * measurement.turns
+        short = replace(sizes, seconds=sizes.seconds / measurement.turns)
+        for turn in range(turns):
             for entry in taking:
+                if entry.kind == "peer" and turn % measurement.turns:
+                    continue
                 if "error" not in found[entry.name]:
-                    _one(stage, measurement, entry, sizes, results, f"run {number + 1} of {rounds}")
+                    own = sizes if entry.kind == "peer" else short
+                    _one(stage, measurement, entry, own, results, f"turn {turn + 1} of {turns}")
         for one in found.values():
             if "error" not in one:
                 one["median"] = median(one["runs"])
