@@ -86,7 +86,7 @@ def _preface(outcome: Outcome) -> Iterator[str]:
     )
     yield f"Written by {how}; [measure](../how-to/measure.md) says how, and how to measure your own store."
     yield "Figures hold for one machine on one day: compare ratios. A ratio above 1 means that Durably is better."
-    yield "A target's ratio is the median of those of single turns, in which both sides are measured one after the other."
+    yield "A target is judged by the median of single turns, in which both sides are measured one after the other."
     yield ""
 
 

@@ -15,11 +15,12 @@ from durably.stores.operations.keys import Behind
 class Chain:
     """The tasks of one key that this worker has leased together."""
 
-    __slots__ = ("_since", "claimed_at", "ids", "token", "waiting")
+    __slots__ = ("_since", "claimed_at", "ids", "key", "token", "waiting")
 
     def __init__(self, head: Task, followers: Sequence[Task], now: int, since: float) -> None:
         self.claimed_at = now
         self._since = since
+        self.key = (head.queue, head.key or "")
         self.token = head.token
         """Of the lease that all of them have in common."""
         self.waiting = deque(followers)
@@ -50,10 +51,13 @@ class Chains:
         chain = self.members.get(task.id)
         return chain is None or not chain.waiting
 
-    def going(self, settling: Iterable[str]) -> set[str]:
-        """Those who go on in the chains of these tasks, once their reports are committed."""
-        chains = {chain for task_id in settling if (chain := self.members.get(task_id)) is not None}
-        return self.members.keys() & set().union(*(chain.ids for chain in chains))
+    def of(self, tasks: Iterable[str]) -> set[Chain]:
+        """The chains of these tasks."""
+        return {chain for task_id in tasks if (chain := self.members.get(task_id)) is not None}
+
+    def going(self, chains: Iterable[Chain]) -> set[str]:
+        """Those in these chains who run, or will, or whose reports are not committed yet."""
+        return self.members.keys() & set().union(*[chain.ids for chain in chains])
 
     def settled(self, tasks: Iterable[Task]) -> None:
         """The ends of these were committed; what was reported of an earlier lease says nothing about this one."""
@@ -70,7 +74,7 @@ class Chains:
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
         """Those who were asked to stop before their turn came will not begin."""
-        for chain in {chain for task_id in reasons if (chain := self.members.get(task_id)) is not None}:
+        for chain in self.of(reasons):
             chain.waiting = deque(
                 msgspec.structs.replace(task, cancel=reasons.get(task.id, task.cancel)) for task in chain.waiting
             )

@@ -49,7 +49,7 @@ class Relay:
         self._ahead = ahead
         self._declined = 0
         self.went: set[Key] = set()
-        """The keys that went on with the last commit."""
+        """The keys that went on with the last commit, or have not come to their last task."""
         self.handed_over: set[Line] = set()
         """The lines in which as many began with the last commit as had ended."""
 
@@ -63,7 +63,8 @@ class Relay:
         self.went.clear()
         self.handed_over.clear()
         chains = self._chains
-        going = chains.going([change.task.id for change in changes]) if chains.members else set()
+        touched = chains.of([change.task.id for change in changes]) if chains.members else set()
+        going = chains.going(touched)
         lines = places(changes)
         room, spare = self._room(changes, lines)
         if not room and not going:
@@ -79,6 +80,7 @@ class Relay:
             chains.settled(
                 [one.change.task for one in committed.verdicts if isinstance(one, Applied) or not _comes_again(one)]
             )
+            self.went.update([chain.key for chain in touched if not chains.members.keys().isdisjoint(chain.ids)])
         went = committed.went
         if room:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1
