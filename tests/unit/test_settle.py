@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from durably.core.change import Change
 from durably.core.lifecycle import complete
-from durably.errors import StoreUnavailable
 from durably.stores.operations.settle import InOrder, Onward, finish_in_order
 from durably.stores.postgres.store import dialect
-from durably.stores.statement import Rows, load
+from durably.stores.statement import Otherwise, Rows, load
 from tests.unit.core.facts import a_task
 
 HEAD, SECOND, THIRD = (
@@ -89,5 +88,5 @@ def test_nothing_ends_unless_all_of_them_do() -> None:
 
 
 def test_what_ended_in_part_is_taken_back_and_tried_again() -> None:
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(Otherwise, match="finish_keyed_tasks"):
         told(done(HEAD, SECOND), ONWARD, row(), [(1,)])

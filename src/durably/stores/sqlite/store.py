@@ -99,10 +99,10 @@ class SqliteStore:
         if not self._migrated or not self._lock.acquire(blocking=False):
             return False
         try:
-            now, task_id = self.clock.now(), draft.id
+            text, now, task_id = self._put, self.clock.now(), draft.id
             where = partition_of(task_id)
             args = (task_id, now, now, where, draft.priority, draft.name, draft.queue, draft.payload)
-            (self._writer or self._writing()).execute(self._put, args)
+            (self._writer or self._writing()).execute(text, args)
         except (sqlite3.Error, UnicodeEncodeError, OverflowError):
             return False
         finally:
