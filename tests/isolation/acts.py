@@ -355,13 +355,3 @@ def notes_progress(name: str) -> Act:
         return ["noted" if noted else "lost"]
 
     return Act(f"progress {name}", start)
-
-
-def sets_aside(session: str, *wanted: str) -> Act:
-    """A worker has run these for long, or believes so."""
-
-    def start(held: Held) -> Program:
-        yield sweep.set_aside(session, [id_of(name) for name in wanted])
-        return []
-
-    return Act(f"set aside {session}: {' '.join(wanted)}", start)

@@ -82,12 +82,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 def take(observer: Connection) -> Snapshot:
     """Read everything."""
     [(text,)] = observer.execute(_TEXT).fetchall()
-    shot = msgspec.json.decode(text, type=Snapshot)
-    for row in shot.tasks:
-        # A row says who has leased it, and where it waited before.
-        row["waits"] = row["state"]
-        row["state"] = row["state"] if row["session"] is None else "leased"
-    return shot
+    return msgspec.json.decode(text, type=Snapshot)
 
 
 def _fields(row: Row, *names: str) -> tuple[Any, ...]:
@@ -184,10 +179,6 @@ def wrongs(shot: Snapshot, names: dict[str, str]) -> list[str]:
             say(task, "is live and ended at once")
         if row["key"] is not None and row["state"] in ("leased", "ready"):
             say(task, f"has a key and is {row['state']} in tasks")
-        if row["state"] == "leased" and row["waits"] not in ("ready", "leased"):
-            say(task, f"is leased and {row['waits']} at once")
-        if row["waits"] == "leased" and row["session"] is None:
-            say(task, "is leased to nobody")
         if row["state"] == "leased" and row["session"] not in live:
             say(task, f"is leased to the session {row['session']}, which does not exist")
         if row["state"] == "leased" and (row["session"], row["token"], task) not in claimed:

@@ -44,10 +44,9 @@ def destination_columns() -> str:
     return ", ".join(f"d.{name}" for name in DESTINATION)
 
 
-def task_columns(cast: str, state: str = "t.state") -> str:
+def task_columns(cast: str) -> str:
     """A live row as the table `t` has it."""
-    changed = {"id": f"t.id{cast}", "state": state}
-    return ", ".join(changed.get(name, f"t.{name}") for name in LIVE)
+    return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in LIVE)
 
 
 def brief_columns(cast: str) -> str:
@@ -64,14 +63,14 @@ def _as_one(seldom: Sequence[str]) -> str:
     return f"CASE WHEN {nothing} THEN NULL ELSE json_build_array({told})::text END"
 
 
-def live_columns(cast: str, number: str, state: str = "t.state") -> str:
+def live_columns(cast: str, number: str) -> str:
     """A live row as it really is: a head that its leased key row `k` names counts as leased."""
     spelled = []
     for name in LIVE:
         if name == "id":
             spelled.append(f"t.id{cast}")
         elif name == "state":
-            spelled.append(f"CASE WHEN k.head IS NULL THEN {state} ELSE 'leased' END")
+            spelled.append("CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END")
         elif name in _COUNTED:
             spelled.append(f"t.{name} + (k.head IS NOT NULL){number}")
         elif name in _FROM_KEY:

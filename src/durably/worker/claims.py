@@ -14,9 +14,8 @@ from durably.core.task import Task
 from durably.errors import DurablyError
 from durably.stores.operations.claim import Claim, Range, alone_waits, claim, next_due, sleep, wake
 from durably.stores.operations.quick import can_be_quick, claim_plain
-from durably.stores.operations.sweep import forget_claims, held, notes_claims, set_aside, sets_aside
+from durably.stores.operations.sweep import forget_claims, held, notes_claims
 from durably.stores.protocol import Store
-from durably.worker.execute import Attempt
 from durably.worker.session import Session
 
 log = logging.getLogger("durably.claims")
@@ -71,17 +70,6 @@ class Claims:
             with contextlib.suppress(DurablyError):
                 await self._store.arun(forget_claims(session.id, sorted(settled)))
                 self._noted -= settled
-
-    async def set_aside(self, session: Session, lasting: Callable[[], list[Attempt]]) -> None:
-        """Let nobody's claim meet what has run for long already, if this kind of store has it in their way."""
-        if not sets_aside(self._store.queries):
-            return
-        found = lasting()
-        if found:
-            with contextlib.suppress(DurablyError):
-                await self._store.arun(set_aside(session.id, [attempt.task.id for attempt in found]))
-                for attempt in found:
-                    attempt.aside = True
 
     @asynccontextmanager
     async def leasing(self) -> AsyncIterator[None]:

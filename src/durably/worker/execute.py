@@ -56,8 +56,6 @@ class Attempt(msgspec.Struct, eq=False):
     """When it will be timed out."""
     done: asyncio.Task[None] | None = None
     """The task of the loop in which it goes on, if it had to wait."""
-    aside: bool = False
-    """Whether the store knows that it runs for long."""
 
     @property
     def context(self) -> Context:

@@ -144,18 +144,12 @@ class Reporter:
         Two commits about one key would only wait for each other. Keys of one name in other queues wait too.
         """
         barred = self._taken["keyed"] if lane == "all" else {None, *self._taken["all"]}
-        waiting = self._waiting
-        fit, seen = waiting[:BATCH], BATCH
-        rest: list[Report] = []
+        fit, rest = self._waiting, []
         if barred:
-            fit, seen = [], 0
-            while len(fit) < BATCH and seen < len(waiting):
-                part = waiting[seen : seen + BATCH - len(fit)]
-                seen += len(part)
-                fit += [report for report in part if report.task.key not in barred]
-                rest += [report for report in part if report.task.key in barred]
-        self._waiting = rest + waiting[seen:]
-        return fit
+            fit = [report for report in self._waiting if report.task.key not in barred]
+            rest = [report for report in self._waiting if report.task.key in barred]
+        self._waiting = fit[BATCH:] + rest
+        return fit[:BATCH]
 
     def close(self) -> None:
         """Let `run` return once everything is settled."""

@@ -30,10 +30,6 @@ AT_ONCE = 32
 """So many attempts begin in a row before the loop turns."""
 LENT = 1000
 """So many attempts may wait beside those that have a slot."""
-ASIDE = 1000
-"""So many of them are set aside with one statement."""
-LONG = 0.5
-"""Seconds after which an attempt counts as one that runs for long."""
 LAST_CHANCE = 5.0
 """Seconds that a coroutine gets to react to the cancellation of its timeout before it counts as stuck."""
 
@@ -239,17 +235,6 @@ class Running:
             if reason is not None and attempt.context.cancel_reason is None:
                 attempt.context.ask_to_stop(reason)
                 self._interrupt(attempt, "cancel")
-
-    def lasting(self) -> list[Attempt]:
-        """The attempts of plain tasks that have run for long and are not set aside yet; the first ones, if many."""
-        before = self._loop.time() - LONG
-        found: list[Attempt] = []
-        for attempt in self._attempts:
-            if attempt.started > before or len(found) == ASIDE:
-                break
-            if not attempt.aside and attempt.task.key is None and attempt.task.gate is None:
-                found.append(attempt)
-        return found
 
     def abandon(self) -> None:
         """The session is lost: whatever runs belongs to others now, and nothing is reported."""

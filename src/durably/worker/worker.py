@@ -432,7 +432,6 @@ class Worker:
                 with contextlib.suppress(DurablyError):
                     self._running.cancel(await self._store.arun(cancelled()))
             await self._claims.forget_settled(self._current, lambda: self._running.tokens | self._reporter.tokens)
-            await self._claims.set_aside(self._current, self._running.lasting)
             await self._tenure.tell_stuck(len(self._running.stuck))
             await asyncio.sleep(min(0.25, self._options.lease / 16))
 

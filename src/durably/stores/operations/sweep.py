@@ -70,17 +70,6 @@ def forget_claims(q: Queries, session: str, tokens: list[int]) -> Steps[None]:
     yield q("forget_claims", session, tokens)
 
 
-def sets_aside(queries: Queries) -> bool:
-    """Whether in this kind of database what is leased is in the way of those that look for what is ready."""
-    return "set_aside" in queries
-
-
-@operation(single=True)
-def set_aside(q: Queries, session: str, tasks: list[str]) -> Steps[None]:
-    """These tasks of the session run for long: nobody who looks for something to do should meet them."""
-    yield q("set_aside", session, tasks)
-
-
 @operation(single=True)
 def bury(q: Queries) -> Steps[int]:
     """Remove dead sessions that hold nothing any more."""

@@ -20,7 +20,7 @@ SELECT (SELECT durably.now()),
                 WHERE t.alone AND t.queue = ANY(?1::text[])
                   AND NOT EXISTS (SELECT 1 FROM durably.queues q
                                    WHERE q.name = t.queue AND (q.state = 'paused' OR t.created_at > q.cutoff))
-                  AND (t.state = 'ready' AND t.session IS NULL
+                  AND (t.state = 'ready'
                        OR t.state = 'blocked' AND t.key IS NULL
                           AND EXISTS (SELECT 1 FROM durably.lines l WHERE l.queue = t.queue AND l.gate = t.gate
                                          AND l.ready_at <= (SELECT durably.now()))
@@ -56,7 +56,7 @@ WITH me AS MATERIALIZED (
      CROSS JOIN unnest(?2::text[], ?3::int[], ?4::bigint[]) AS r(queue, priority, floor)
      CROSS JOIN LATERAL (
             SELECT ctid AS row, id, unique_scope FROM durably.tasks
-             WHERE {ready} AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
+             WHERE state = 'ready' AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
              ORDER BY ready_at LIMIT ?5::int FOR UPDATE SKIP LOCKED) t
      LIMIT ?5::int
 ), fence AS MATERIALIZED (
@@ -70,7 +70,7 @@ WITH me AS MATERIALIZED (
      WHERE task = ANY(ARRAY(SELECT id FROM picked WHERE unique_scope = 'waiting')) AND scope = 'waiting'
 )
 UPDATE durably.tasks t
-   SET session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
+   SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
        spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
  WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING {brief}, t.ctid
@@ -111,7 +111,7 @@ WITH picked AS MATERIALIZED (
       FROM unnest(?2::text[], ?3::int[], ?4::bigint[], ?5::bigint[]) AS r(queue, priority, floor, cutoff)
      CROSS JOIN LATERAL (
             SELECT ctid AS row, id FROM durably.tasks
-             WHERE {ready} AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
+             WHERE state = 'ready' AND queue = r.queue AND priority = r.priority AND ready_at >= r.floor
                AND created_at <= r.cutoff AND alone = ?7::boolean
              ORDER BY ready_at LIMIT ?6::int FOR UPDATE SKIP LOCKED) t
      LIMIT ?6::int
@@ -123,7 +123,7 @@ WITH picked AS MATERIALIZED (
      WHERE tasks IS NOT NULL
 )
 UPDATE durably.tasks t
-   SET session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
+   SET state = 'leased', session = ?1::text, token = (SELECT token FROM fence), attempt = attempt + 1,
        spent = spent + 1, version = version + 1, started_at = (SELECT durably.now())
  WHERE ctid = ANY(ARRAY(SELECT row FROM picked))
 RETURNING {task}
@@ -155,7 +155,7 @@ SELECT count(*) FILTER (WHERE kind = 'key'), count(*) FILTER (WHERE kind = 'plai
                   FROM unnest(?1::text[], ?2::int[], ?3::bigint[]) AS r(queue, priority, cutoff)
                  CROSS JOIN LATERAL (
                         SELECT priority, ready_at FROM durably.tasks
-                         WHERE {ready} AND queue = r.queue AND priority = r.priority
+                         WHERE state = 'ready' AND queue = r.queue AND priority = r.priority
                            AND created_at <= r.cutoff AND NOT alone
                          ORDER BY ready_at LIMIT ?6::int) t
                  UNION ALL
@@ -206,7 +206,7 @@ SELECT durably.now(),
                                WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
                                LIMIT ?3::int) k)
      + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
-                               WHERE {ready} AND queue = ANY(?1::text[]) LIMIT ?3::int) t)
+                               WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?3::int) t)
 
 -- :open_lines
 -- Those of these lines in which somebody may go on, whether they have a gate, and how many permits of it are in use; with
@@ -214,7 +214,7 @@ SELECT durably.now(),
 SELECT w.now, w.others, l.queue, l.gate, EXISTS (SELECT 1 FROM durably.gates WHERE name = 'g:' || l.gate),
        (SELECT count(*) FROM durably.permits p
          WHERE p.gate = 'g:' || l.gate
-           AND (SELECT t.session IS NOT NULL AND t.token = p.token
+           AND (SELECT t.state = 'leased' AND t.token = p.token
                        OR coalesce((SELECT k.state = 'leased' AND k.head = t.id AND k.token = p.token
                                       FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key), false)
                   FROM durably.tasks t WHERE t.id = p.task))
@@ -223,7 +223,7 @@ SELECT w.now, w.others, l.queue, l.gate, EXISTS (SELECT 1 FROM durably.gates WHE
                                        WHERE state = 'ready' AND queue = ANY(?1::text[])
                                          AND ready_at <= (SELECT durably.now()) LIMIT ?5::int) k)
              + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
-                                       WHERE {ready} AND queue = ANY(?1::text[]) LIMIT ?5::int) t) AS others
+                                       WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?5::int) t) AS others
          WHERE NOT EXISTS (SELECT 1 FROM durably.turns)
            AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
            AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?1::text[]))
@@ -336,7 +336,7 @@ SELECT name FROM durably.gates WHERE name = ANY(?1::text[])
 SELECT p.gate, count(*)
   FROM durably.permits p
  WHERE p.gate = ANY(?1::text[])
-   AND (SELECT t.session IS NOT NULL AND t.token = p.token
+   AND (SELECT t.state = 'leased' AND t.token = p.token
                OR coalesce((SELECT k.state = 'leased' AND k.head = t.id AND k.token = p.token
                               FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key), false)
           FROM durably.tasks t WHERE t.id = p.task)

@@ -220,7 +220,7 @@ SELECT pg_notify('durably', queue)::text
 UPDATE durably.tasks t
    SET progress = coalesce(?3::text, progress), details = coalesce(?4::bytea, details)
  WHERE t.id = ?1::text::uuid
-   AND (t.session IS NOT NULL AND t.token = ?2::bigint
+   AND (t.state = 'leased' AND t.token = ?2::bigint
         OR (SELECT {leased} AND k.token = ?2::bigint
               FROM durably.keys k WHERE k.queue = t.queue AND k.key = t.key))
 RETURNING true

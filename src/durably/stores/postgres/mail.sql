@@ -19,7 +19,7 @@ SELECT m.id::text, m.created_at, m.key, m.about, d.destination, d.task::text, co
   FROM durably.mails m
   LEFT JOIN LATERAL (SELECT destination, task FROM durably.deliveries
                       WHERE message = m.id AND namespace = m.namespace OFFSET 0) d ON true
-  LEFT JOIN LATERAL (SELECT {state} AS state FROM durably.tasks t WHERE id = d.task OFFSET 0) t ON true
+  LEFT JOIN LATERAL (SELECT state FROM durably.tasks WHERE id = d.task OFFSET 0) t ON true
   LEFT JOIN LATERAL (SELECT state FROM durably.history WHERE id = d.task OFFSET 0) h ON true
  WHERE m.namespace = ?1::text AND (?2::text IS NULL OR m.id < ?2::text::uuid)
    AND (?3::text[] IS NULL OR coalesce(t.state, h.state) = ANY(?3::text[]))

@@ -23,7 +23,7 @@ SELECT task::text, attempt, outcome, kind, message, trace, session, token, start
 SELECT {live}
   FROM durably.tasks t
   LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
- WHERE (?1::text IS NULL OR CASE WHEN k.head IS NULL THEN {state} ELSE 'leased' END = ?1::text)
+ WHERE (?1::text IS NULL OR CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END = ?1::text)
    AND (?2::text IS NULL OR t.queue = ?2::text)
    AND (?3::text IS NULL OR t.name = ?3::text)
    AND (?4::text IS NULL OR t.key = ?4::text)
@@ -56,7 +56,7 @@ SELECT id FROM (SELECT id::text FROM durably.tasks WHERE id::text LIKE ?1::text 
 
 -- :counts
 SELECT queue, state, count(*)
-  FROM (SELECT t.queue, CASE WHEN k.head IS NULL THEN {state} ELSE 'leased' END AS state
+  FROM (SELECT t.queue, CASE WHEN k.head IS NULL THEN t.state ELSE 'leased' END AS state
           FROM durably.tasks t
           LEFT JOIN durably.keys k ON k.queue = t.queue AND k.key = t.key AND {leased}
          UNION ALL
@@ -94,7 +94,7 @@ SELECT queue, gate, ready_at FROM durably.lines WHERE gate = ?1::text AND queue 
 -- :ahead
 -- How many ready tasks of the queue would be taken before this one.
 SELECT count(*) FROM durably.tasks
- WHERE {ready} AND queue = ?1::text AND (priority > ?2::int OR priority = ?2::int AND ready_at < ?3::bigint)
+ WHERE state = 'ready' AND queue = ?1::text AND (priority > ?2::int OR priority = ?2::int AND ready_at < ?3::bigint)
 
 -- :marked
 -- Whether a marker of this key or limit group waits to be admitted.

@@ -39,11 +39,9 @@ COLLISIONS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetect
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 NEW = ("copy_tasks", "insert_new", "insert_all_new")
 """What only takes tasks whose ids nobody has met."""
-STATE = "CASE WHEN t.session IS NULL THEN t.state ELSE 'leased' END"
-"""The state of a task `t`. Its row says where it waits, or waited before it was leased, and who has leased it."""
 CLAIMED = (
     "CROSS JOIN LATERAL unnest(c.tasks) AS i(id) CROSS JOIN LATERAL (SELECT * FROM durably.tasks"
-    " WHERE id = i.id AND session IS NOT NULL AND token = c.token OFFSET 0) t"
+    " WHERE id = i.id AND state = 'leased' AND token = c.token OFFSET 0) t"
 )
 """The tasks `t` that are still leased under the claim `c`."""
 NOTED = """noted AS (
@@ -69,11 +67,9 @@ def dialect(schema: str) -> Dialect:
     return Dialect(
         "durably.stores.postgres",
         {
-            "state": STATE,
-            "ready": "state = 'ready' AND session IS NULL",
-            "task": task_columns("::text", STATE),
+            "task": task_columns("::text"),
             "brief": brief_columns("::text"),
-            "live": live_columns("::text", "::int", STATE),
+            "live": live_columns("::text", "::int"),
             "head": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?5::bigint"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),

@@ -97,14 +97,6 @@ SELECT id FROM gone
 -- Of these claims every task is settled.
 DELETE FROM durably.claims WHERE session = ?1::text AND token = ANY(?2::bigint[])
 
--- :set_aside
--- What runs for long leaves the index of those that are ready, where every claim would pass it by. Who is just being
--- settled is left alone.
-UPDATE durably.tasks SET state = 'leased'
- WHERE ctid = ANY(ARRAY(SELECT ctid FROM durably.tasks
-                         WHERE id = ANY(?2::uuid[]) AND session = ?1::text AND state <> 'leased'
-                         ORDER BY id FOR UPDATE SKIP LOCKED))
-
 -- :due
 SELECT id::text FROM durably.tasks
  WHERE state = 'delayed' AND ready_at <= (SELECT durably.now()) AND NOT id = ANY(?2::text[]::uuid[])
@@ -137,7 +129,7 @@ SELECT {live}
   FROM durably.tasks t
   LEFT JOIN LATERAL (SELECT * FROM durably.keys WHERE queue = t.queue AND key = t.key OFFSET 0) k
     ON {leased}
- WHERE t.expires_at <= (SELECT durably.now()) AND t.session IS NULL AND k.head IS NULL
+ WHERE t.expires_at <= (SELECT durably.now()) AND t.state <> 'leased' AND k.head IS NULL
    AND NOT t.id = ANY(?2::text[]::uuid[])
  ORDER BY t.expires_at LIMIT ?1::int
 

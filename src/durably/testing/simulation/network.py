@@ -95,7 +95,6 @@ SILENT = frozenset(
         "request_cancel",
         "resume_key",
         "return_keys",
-        "set_aside",
         "set_gate",
         "set_queue",
         "forget_queue",

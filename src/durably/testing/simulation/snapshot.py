@@ -125,10 +125,8 @@ def _columns(kind: type[msgspec.Struct]) -> str:
     return ", ".join(f"CAST({name} AS TEXT)" if name in _IDS else name for name in kind.__struct_fields__)
 
 
-_LEASED = "CASE WHEN session IS NULL THEN state ELSE 'leased' END"
-"""Whoever has a session is leased, wherever its row says that it waited."""
 _TABLES = (
-    f"SELECT {_columns(Row)} FROM {{prefix}}tasks ORDER BY seq".replace(" state,", f" {_LEASED},"),
+    f"SELECT {_columns(Row)} FROM {{prefix}}tasks ORDER BY seq",
     f"SELECT {_columns(KeyRow)} FROM {{prefix}}keys",
     f"SELECT {_columns(End)} FROM {{prefix}}history ORDER BY finished_at, id",
     "SELECT queue, key, gate FROM {prefix}turns",

@@ -2,7 +2,7 @@
 -- Times are microseconds since 1970 by now(). Full queue names are `queue`, or `namespace/queue`.
 -- A number that a claim could not count up is refused when it is written: it would stop every claim.
 --
--- tasks     the hot table: rows leave it when they end; a task is leased if its row has a session, whatever its state
+-- tasks     the hot table: rows leave it when they end
 -- turns     markers: "a task of this key (or limit group) was committed"; inserted by anyone, consumed by a poll
 -- keys      one row per ordering key with waiting tasks; leasing it is what runs its head, and then its followers
 -- lines     one row per (queue, limit group) with waiting tasks
@@ -61,8 +61,8 @@ CREATE TABLE durably.tasks (
     unique_key   text,
     progress     text,
     details      bytea,
-    CONSTRAINT tasks_pkey PRIMARY KEY (id)
-) WITH (fillfactor = 43, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+    CONSTRAINT tasks_pkey PRIMARY KEY (id) WITH (fillfactor = 40)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tasks_ready   ON durably.tasks (queue, priority, ready_at) WHERE state = 'ready';
 CREATE INDEX tasks_delayed ON durably.tasks (ready_at) WHERE state = 'delayed';
 CREATE INDEX tasks_key     ON durably.tasks (queue, key, seq) WHERE state = 'blocked' AND key IS NOT NULL;
