@@ -45,7 +45,6 @@ Behind = dict[str, list[Task]]
 """The followers of each head that has any."""
 
 
-_WAITING = Scope.WAITING.value
 OWN = "durably."
 """How the names of tasks begin that belong to this library."""
 
@@ -116,7 +115,7 @@ def _place(one: Waiting) -> int:
 
 def is_plain(task: Task) -> bool:
     """Whether a claim has nothing to do for it but to lease it."""
-    return task.gate is None and not task.alone and task.unique_scope != _WAITING
+    return task.gate is None and not task.alone and task.unique_scope != Scope.WAITING
 
 
 def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[Task], bool]) -> list[Task]:
@@ -130,9 +129,8 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
     if head.crashes or head.gate is not None:
         return found
     for task, early in waiting:
-        if early or task.crashes or task.once or task.name.startswith(OWN):
-            break
-        if task.gate is not None or task.alone or task.unique_scope == _WAITING or not may_follow(task):
+        tells_crashes = task.once or task.name.startswith(OWN)
+        if early or task.crashes or tells_crashes or not is_plain(task) or not may_follow(task):
             break
         found.append(task)
     return found

@@ -107,9 +107,8 @@ class Pool:
     def give_back(self, connection: Connection, generation: int, *, clean: bool) -> None:
         """Keep it for the next one, or close it."""
         with self._lock:
-            if self._lent == POOL_SIZE:
-                self._returned.notify()
             self._lent -= 1
+            self._returned.notify()
             kept = clean and not connection.closed and generation == self._generation
             if kept:
                 self._idle.append(connection)
