@@ -232,6 +232,20 @@ def test_transactions_of_the_engine_do_not_stay_open_when_their_worker_is_gone(s
         connection.wire.say("ROLLBACK")
 
 
+def test_every_connection_that_comes_back_wakes_one_who_waits(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two may come back before the first who was woken has taken his: the second one is for somebody else.
+    monkeypatch.setattr(pool, "POOL_SIZE", 2)
+    woken: list[None] = []
+    taken = [store.pool.take() for _ in range(2)]
+    monkeypatch.setattr(store.pool._returned, "notify", lambda: woken.append(None))
+    for connection, generation in taken:
+        store.pool.give_back(connection, generation, clean=True)
+
+    assert len(woken) == 2
+
+
 def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(store: PostgresStore) -> None:
     async def story() -> tuple[bool, bool]:
         async with store.pool.aconnection() as late:
