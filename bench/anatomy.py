@@ -22,8 +22,8 @@ from bench.charts import Bar, bars, figure
 from bench.contenders import ROOT
 from bench.stage import SETTINGS
 from durably.app import Durably
-from durably.bench.program import CONCURRENCY, Task, opened
-from durably.stores.postgres.store import dialect
+from durably.bench.program import CONCURRENCY, Task, opened, variant
+from durably.stores.postgres.pieces import dialect
 from durably.stores.statement import load
 from durably.testing.servers import PostgresServer
 
@@ -56,6 +56,7 @@ DRAIN = (
         "attempt: begin, call, end", ("worker/running.py", "worker/steps.py", "worker/execute.py", "worker/context.py")
     ),
     Hop("decide and report", ("worker/report.py", "core/lifecycle.py", "core/retry.py", "worker/relay.py")),
+    Hop("keys: who is next", ("worker/chains.py", "stores/operations/settle.py", "stores/operations/keys.py")),
     Hop("commit: changes become arrays", ("stores/operations/commit.py", "stores/postgres/arrays.py")),
     Hop("statements, there and back", ("stores/",)),
     Hop("events, and the handler", ("observe/", "bench/program.py")),
@@ -75,6 +76,7 @@ class Part(NamedTuple):
 class Anatomy(NamedTuple):
     """One way of a task, taken apart."""
 
+    name: str
     title: str
     rate: float
     parts: list[Part]
@@ -161,13 +163,29 @@ def enqueued(app: Durably, task: Task, log: Log, count: int) -> Anatomy:
     took = time.perf_counter() - began
     spent = [*sampler.parts(count), *log.parts(count)]
     waited = Part("waiting for each other, and the network", took * 1e6 / count - sum(p.cost for p in spent), "peer")
-    return Anatomy("Enqueue one by one", count / took, [*spent, waited])
+    return Anatomy("enqueue", "Enqueue one by one", count / took, [*spent, waited])
 
 
-async def drained(app: Durably, ended: asyncio.Event, log: Log, count: int) -> Anatomy:
+class Drain(NamedTuple):
+    """A way to drain."""
+
+    name: str
+    title: str
+    kind: str = "noop"
+    ahead: int = 1
+
+
+DRAINS = (
+    Drain("drain", "Drain with one worker process"),
+    Drain("keys", "Drain with 1,000 ordering keys, one task per commit", "keys"),
+    Drain("ahead", "Drain with 1,000 ordering keys, running ahead by ten", "keys", 10),
+)
+
+
+async def drained(app: Durably, one: Drain, ended: asyncio.Event, log: Log, count: int) -> Anatomy:
     """By one worker."""
     log.skip()
-    worker = app.worker(concurrency=CONCURRENCY)
+    worker = app.worker(concurrency=CONCURRENCY, ahead=one.ahead)
     sampler = Sampler(DRAIN)
     began = time.perf_counter()
     with sampler.running():
@@ -176,35 +194,38 @@ async def drained(app: Durably, ended: asyncio.Event, log: Log, count: int) -> A
         took = time.perf_counter() - began
         worker.stop()
         await serving
-    return Anatomy("Drain with one worker process", count / took, [*sampler.parts(count), *log.parts(count)])
+    await app.aclose()
+    return Anatomy(one.name, one.title, count / took, [*sampler.parts(count), *log.parts(count)])
+
+
+def enqueue_anatomy(server: PostgresServer, tasks: int) -> Anatomy:
+    """In a database of its own."""
+    with opened(server.create_database("enqueue"), "durably") as (app, declared):
+        app.migrate()
+        return enqueued(app, declared["noop"], Log(server.folder / "log"), tasks)
+
+
+def drain_anatomy(server: PostgresServer, one: Drain, tasks: int) -> Anatomy:
+    """The same for tasks that are there already."""
+    ended = asyncio.Event()
+    left = tasks
+
+    def mark(_: int) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            ended.set()
+
+    with opened(server.create_database(one.name), "durably", mark) as (app, declared):
+        app.migrate()
+        app.enqueue_many(variant(declared, one.kind, number).call(number) for number in range(tasks))
+        return asyncio.run(drained(app, one, ended, Log(server.folder / "log"), tasks))
 
 
 def measured(tasks: int) -> list[Anatomy]:
-    """Both ways, on a server of their own."""
+    """All ways, on a server of their own."""
     with PostgresServer(18, settings={**SETTINGS, **TELLING}) as server:
-        url = server.create_database("anatomy")
-        log = Log(server.folder / "log")
-        ended = asyncio.Event()
-        left = tasks
-
-        def mark(_: int) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                ended.set()
-
-        with opened(url, "durably", mark) as (app, declared):
-            app.migrate()
-            one_by_one = enqueued(app, declared["noop"], log, tasks // 10)
-            app.enqueue_many(declared["noop"].call(number) for number in range(tasks - tasks // 10))
-
-            async def story() -> Anatomy:
-                try:
-                    return await drained(app, ended, log, tasks)
-                finally:
-                    await app.aclose()
-
-            return [one_by_one, asyncio.run(story())]
+        return [enqueue_anatomy(server, tasks // 10), *(drain_anatomy(server, one, tasks) for one in DRAINS)]
 
 
 def report(anatomies: Sequence[Anatomy]) -> str:
@@ -227,7 +248,7 @@ def report(anatomies: Sequence[Anatomy]) -> str:
 
 
 def file_name(one: Anatomy) -> str:
-    return f"anatomy.{one.title.partition(' ')[0].lower()}.svg"
+    return f"anatomy.{one.name}.svg"
 
 
 def main() -> None:

@@ -171,8 +171,9 @@ def runs_ahead(session: str, queues: list[str], *reported: str, going: tuple[str
     """A worker reports the first ones of a key that it holds, while it goes on with others; once more if it must."""
 
     def start(held: Held) -> Program:
-        onward = Onward(session, queues, {"work"}, 0, going={id_of(name) for name in going})
         tasks = [held[name] for name in reported]
+        leased = {(task.queue, task.key or ""): [id_of(name) for name in going] for task in tasks}
+        onward = Onward(session, queues, {"work"}, 0, going=leased)
         told: list[str] = []
         while tasks:
             committed = yield commit_and_go_on([complete(task, b"ok") for task in tasks], onward)

@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from durably.stores.postgres.store import dialect as postgres_dialect
+from durably.stores.postgres.pieces import dialect as postgres_dialect
 from durably.stores.sqlite.store import DIALECT as SQLITE
 from durably.stores.statement import Dialect, load
 from durably.testing.servers import PostgresServer

@@ -20,8 +20,9 @@ from durably.stores.operations.sweep import mark_dead
 from durably.stores.postgres import pool
 from durably.stores.postgres.address import redacted
 from durably.stores.postgres.arrays import literal
+from durably.stores.postgres.pieces import dialect
 from durably.stores.postgres.pool import BEGIN_POOLED
-from durably.stores.postgres.store import PostgresStore, dialect
+from durably.stores.postgres.store import PostgresStore
 from durably.stores.statement import Operation, Queries, Steps, load
 from durably.testing.servers import PostgresServer
 

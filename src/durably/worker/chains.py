@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 import msgspec
 
 from durably.core.moment import micros
 from durably.core.task import Task
-from durably.stores.operations.keys import Behind
+from durably.stores.operations.keys import Behind, Key
 
 
 class Chain:
@@ -53,18 +54,22 @@ class Chains:
 
     def of(self, tasks: Iterable[str]) -> set[Chain]:
         """The chains of these tasks."""
-        return {chain for task_id in tasks if (chain := self.members.get(task_id)) is not None}
+        found = set(map(self.members.get, tasks))
+        found.discard(None)
+        return cast(set[Chain], found)
 
-    def going(self, chains: Iterable[Chain]) -> set[str]:
-        """Those in these chains who run, or will, or whose reports are not committed yet."""
-        return self.members.keys() & set().union(*[chain.ids for chain in chains])
+    def going(self, chains: Iterable[Chain]) -> dict[Key, list[str]]:
+        """Those in these chains who run, or will, or whose reports are not committed yet, in their order."""
+        members = self.members
+        return {chain.key: [task for task in chain.ids if members.get(task) is chain] for chain in chains}
 
     def settled(self, tasks: Iterable[Task]) -> None:
         """The ends of these were committed; what was reported of an earlier lease says nothing about this one."""
+        members = self.members
         for task in tasks:
-            chain = self.members.get(task.id)
+            chain = members.get(task.id)
             if chain is not None and chain.token == task.token:
-                del self.members[task.id]
+                del members[task.id]
 
     def drop(self, chain: Chain) -> None:
         """End a chain, and forget those who have not begun."""

@@ -73,7 +73,7 @@ class Reporter:
         self._settling: dict[Lane, list[Report]] = {}
         self._taken: dict[Lane, set[str | None]] = {"all": set(), "keyed": set()}
         self._arrived: dict[Lane, asyncio.Event] = {"all": asyncio.Event(), "keyed": asyncio.Event()}
-        self._anything = self._arrived["all"]
+        self._anything, self._anything_keyed = self._arrived.values()
         self._closing = False
         self._stranded: set[int] = set()
         self.freeing: set[str] = set()
@@ -92,7 +92,7 @@ class Reporter:
         if task.key is None and task.gate is None:
             return
         if task.key is not None:
-            self._arrived["keyed"].set()
+            self._anything_keyed.set()
         if report.kind == "completed" and (task.key is not None or not task.limited) and self._is_last(task):
             self.freeing.add(task.id)
 
@@ -144,10 +144,12 @@ class Reporter:
         Two commits about one key would only wait for each other. Keys of one name in other queues wait too.
         """
         barred = self._taken["keyed"] if lane == "all" else {None, *self._taken["all"]}
-        fit, rest = self._waiting, []
+        fit: list[Report] = self._waiting
+        rest: list[Report] = []
         if barred:
-            fit = [report for report in self._waiting if report.task.key not in barred]
-            rest = [report for report in self._waiting if report.task.key in barred]
+            fit = []
+            for report in self._waiting:
+                (rest if report.task.key in barred else fit).append(report)
         self._waiting = fit[BATCH:] + rest
         return fit[:BATCH]
 

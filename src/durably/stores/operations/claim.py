@@ -205,16 +205,18 @@ def _lease_heads(q: Queries, desk: Desk, picked: Sequence[Key]) -> Steps[list[Ta
     back: list[Returned] = []
     gone: list[Key] = []
     heads = yield from read_heads(q, picked, desk.ahead, desk.session, desk.now)
-    for (queue, key), waiting in heads.items():
+    for (queue, key), waiting in heads.waiting.items():
         if not waiting:
             gone.append((queue, key))
             continue
-        (head, early), *others = waiting
-        wait = 0 if early else _refused(desk, head)
+        head, *others = waiting
+        wait = 0 if head.id in heads.early else _refused(desk, head)
         if wait is None:
             taken.append(desk.admitted(head))
-            if followers := followers_of(head, others, lambda one: _may_follow(desk, one)):
-                behind[head.id] = followers
+            lane = desk.lanes[queue]
+            if others and not lane.limited and not desk.alone:
+                followers = followers_of(head, others, heads.early, lane.cutoff)
+                behind |= {head.id: followers} if followers else {}
         else:
             held = wait > 0 and (head.gate is not None or desk.lanes[queue].limited)
             back.append(refused(queue, key, head, wait, held=held))
@@ -223,12 +225,6 @@ def _lease_heads(q: Queries, desk: Desk, picked: Sequence[Key]) -> Steps[list[Ta
     yield from lease_keys(q, taken, behind)
     desk.behind.update(behind)
     return taken
-
-
-def _may_follow(desk: Desk, task: Task) -> bool:
-    """Whether a claim would have no questions about this one when its turn comes."""
-    lane = desk.lanes[task.queue]
-    return not lane.limited and task.created_at <= lane.cutoff and not desk.alone
 
 
 def _refused(desk: Desk, task: Task) -> int | None:

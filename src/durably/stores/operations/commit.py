@@ -50,17 +50,21 @@ def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
 
 def _are_keyed_successes(changes: Sequence[Change]) -> bool:
     """Whether nothing is to be written but that heads of keys, and followers, are done that one worker has run."""
-    session = changes[0].task.session if changes else None
-    for change in changes:
-        task = change.task
-        if task.key is None or task.state != _LEASED or task.session != session or task.gate is not None:
-            return False
-        if task.limited or not is_simple_success(change):
-            return False
-    return session is not None
-
-
-_LEASED = State.LEASED.value
+    session, done, leased = changes[0].task.session if changes else None, State.DONE, State.LEASED.value
+    return session is not None and all(
+        [
+            change.state is done
+            and (task := change.task).key is not None
+            and task.state == leased
+            and task.session == session
+            and task.gate is None
+            and task.unique_scope is None
+            and not task.limited
+            and not change.spawned
+            and change.attempt is None
+            for change in changes
+        ]
+    )
 
 
 def _is_limited_success(change: Change) -> bool:

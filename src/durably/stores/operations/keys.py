@@ -7,20 +7,29 @@ leased too. If it dies, the head is charged, and the followers wait as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from durably.core.change import Change
+from durably.core.moment import FOREVER
 from durably.core.task import Scope, State, Task
 from durably.stores.columns import LIVE
 from durably.stores.operations.brief import leased_heads
 from durably.stores.statement import Queries, Steps
 
 Key = tuple[str, str]
-Waiting = tuple[Task, bool]
-"""A task that waits in its key, and whether its time has not come yet."""
+
+
+class Heads(msgspec.Struct, frozen=True, gc=False):
+    """Who waits in some keys."""
+
+    waiting: dict[Key, list[Task]]
+    """The first ones of each, in their order."""
+    early: set[str]
+    """Those whose time has not come yet."""
 
 
 class HeldKey(NamedTuple):
@@ -39,6 +48,8 @@ class HeldKey(NamedTuple):
 
 Held = dict[Key, HeldKey]
 NOBODY = HeldKey("", 0, None, ())
+LEASED = HeldKey("leased", 0, None, ())
+"""What there is to know of a key whose only task that was leased is settled."""
 
 
 Behind = dict[str, list[Task]]
@@ -95,22 +106,21 @@ def lock_rows(q: Queries, keys: Iterable[Key]) -> Steps[Held]:
     }
 
 
-def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: int) -> Steps[dict[Key, list[Waiting]]]:
+def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: int) -> Steps[Heads]:
     """What waits in each of these keys, up to so many, as its key row will describe it if it is leased."""
     rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, session, now)
-    found: dict[Key, list[Waiting]] = {key: [] for key in keys}
+    found: dict[Key, list[Task]] = {key: [] for key in keys}
     brief = bool(rows) and len(rows[0]) < len(LIVE)
     tasks = leased_heads(rows, session) if brief else [Task(*row[:-1]) for row in rows]
-    for task, row in zip(tasks, rows, strict=True):
-        found[task.queue, task.key or ""].append((task, bool(row[-1])))
+    for task in tasks:
+        found[task.queue, task.key or ""].append(task)
     if ahead > 1:
         for waiting in found.values():
             waiting.sort(key=_place)
-    return found
+    return Heads(found, {task.id for task, row in zip(tasks, rows, strict=True) if row[-1]})
 
 
-def _place(one: Waiting) -> int:
-    return one[0].seq
+_place = attrgetter("seq")
 
 
 def is_plain(task: Task) -> bool:
@@ -118,8 +128,10 @@ def is_plain(task: Task) -> bool:
     return task.gate is None and not task.alone and task.unique_scope != Scope.WAITING
 
 
-def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[Task], bool]) -> list[Task]:
-    """Those who may run behind this head without a claim of their own.
+def followers_of(
+    head: Task, waiting: Sequence[Task], early: set[str], cutoff: int = FOREVER, names: Collection[str] | None = None
+) -> list[Task]:
+    """Those who may run behind this head without a claim of their own: created so early, and of these names if any.
 
     There are none while a crash is on the account, since a crash is charged to the head alone; and after it, those that
     may run only once could not be told from those that have not begun. Nor could deliveries, which must know whether
@@ -128,9 +140,11 @@ def followers_of(head: Task, waiting: Sequence[Waiting], may_follow: Callable[[T
     found: list[Task] = []
     if head.crashes or head.gate is not None:
         return found
-    for task, early in waiting:
-        tells_crashes = task.once or task.name.startswith(OWN)
-        if early or task.crashes or tells_crashes or not is_plain(task) or not may_follow(task):
+    for task in waiting:
+        name = task.name
+        if task.crashes or task.once or name.startswith(OWN) or not is_plain(task) or task.id in early:
+            break
+        if task.created_at > cutoff or (names is not None and name not in names):
             break
         found.append(task)
     return found
@@ -144,14 +158,15 @@ def lease_keys(q: Queries, heads: Sequence[Task], behind: Behind) -> Steps[None]
             [task.queue for task in heads],
             [task.key for task in heads],
             [task.id for task in heads],
-            [_listed(one.id for one in behind.get(task.id, ())) for task in heads],
+            [listed(one.id for one in behind.get(task.id, ())) for task in heads],
             heads[0].token,
             heads[0].started_at,
             heads[0].session,
         )
 
 
-def _listed(ids: Iterable[str]) -> str | None:
+def listed(ids: Iterable[str]) -> str | None:
+    """How a key row names its followers."""
     return ",".join(ids) or None
 
 
@@ -163,7 +178,7 @@ def advance_keys(q: Queries, moved: dict[Key, tuple[str | None, list[str]]]) -> 
             [queue for queue, _ in moved],
             [key for _, key in moved],
             [left[0] for _, left in moved.values()],
-            [_listed(left[1:]) for _, left in moved.values()],
+            [listed(left[1:]) for _, left in moved.values()],
             [was for was, _ in moved.values()],
         )
 

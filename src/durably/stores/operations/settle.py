@@ -6,13 +6,16 @@ last of those that it has taken is settled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
 from durably.core.change import Change
 from durably.core.task import State, Task
+from durably.stores.operations.brief import leased_heads
 from durably.stores.operations.keys import (
+    LEASED,
     NOBODY,
     Behind,
     Held,
@@ -23,12 +26,15 @@ from durably.stores.operations.keys import (
     followers_of,
     is_plain,
     lease_keys,
-    lock_rows,
+    listed,
     read_heads,
     ready,
     return_keys,
 )
 from durably.stores.statement import Otherwise, Queries, Steps
+
+REACH = 4
+"""Tasks of one key are likely to be as far apart as there are keys: so many times that, to be on the safe side."""
 
 
 class Onward(msgspec.Struct, frozen=True, gc=False):
@@ -43,8 +49,8 @@ class Onward(msgspec.Struct, frozen=True, gc=False):
     """How many others may wait, since there is room for them too."""
     ahead: int = 1
     """How many tasks of a key it takes at once."""
-    going: Collection[str] = ()
-    """The followers that it has begun, or will begin, and has not reported."""
+    going: Mapping[Key, Sequence[str]] = {}
+    """The tasks of each key that it has begun, or will begin, and that are not settled, in their order."""
 
 
 class Went(msgspec.Struct, gc=False):
@@ -87,21 +93,26 @@ class InOrder(msgspec.Struct, gc=False):
 
 
 def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None) -> Steps[InOrder | None]:
-    """End tasks of keys that are done, each key's in the order of its row: all of them, or none, which answers None.
+    """End tasks of keys that are done, each key's in the order of its row: all of them, or it must be done otherwise.
 
-    They are looked for where they were when they were leased.
+    They are looked for where they were when they were leased. None if somebody's place is not known, if not all are
+    kept equally long, or if those of a key have not been leased together.
     """
-    if any(change.keep_for != changes[0].keep_for or change.task.place is None for change in changes):
+    keep_for = changes[0].keep_for
+    if any([change.keep_for != keep_for or change.task.place is None for change in changes]):
         return None
     chains: dict[Key, list[Change]] = {}
     for change in changes:
         task = change.task
         chains.setdefault((task.queue, task.key or ""), []).append(change)
-    going = () if onward is None else onward.going
-    held = yield from lock_rows(q, chains)
-    for key, chain in chains.items():
-        if not _is_next(chain, held.get(key, NOBODY), going):
-            return None
+    if not all([_share_a_lease(chain) for chain in chains.values()]):
+        return None
+    keys = sorted(chains)
+    going = {} if onward is None else onward.going
+    left = {key: _behind(chains[key], going[key]) for key in keys if key in going}
+    heads = [chains[key][0].task for key in keys]
+    # The way through the table that the server has to go is shorter in the order in which they came into it.
+    changes = sorted(changes, key=_arrival)
     tasks = [change.task for change in changes]
     rows = yield q(
         "finish_keyed_tasks",
@@ -110,28 +121,37 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
         [task.token for task in tasks],
         [change.result for change in changes],
         [change.started_ago or None for change in changes],
-        changes[0].keep_for,
+        keep_for,
         tasks[0].session,
         len(tasks),
         [task.place for task in tasks],
+        [queue for queue, _ in keys],
+        [key for _, key in keys],
+        [task.token for task in heads],
+        [task.id for task in heads],
+        [listed([*[change.task.id for change in chains[key][1:]], *left.get(key, ())]) for key in keys],
+        len(keys),
     )
-    if not rows:
-        return None
     if rows[0][0] != len(tasks):
         raise Otherwise("finish_keyed_tasks")
-    left = {key: held[key].leased[len(chain) :] for key, chain in chains.items()}
-    yield from advance_keys(q, {key: (held[key].head, list(behind)) for key, behind in left.items() if behind})
-    return InOrder({key: chains[key][-1] for key, behind in left.items() if not behind}, held)
+    moved: dict[Key, tuple[str | None, list[str]]] = {
+        key: (chains[key][0].task.id, behind) for key, behind in left.items() if behind
+    }
+    yield from advance_keys(q, moved)
+    return InOrder({key: chains[key][-1] for key in keys if key not in moved}, dict.fromkeys(keys, LEASED))
 
 
-def _is_next(chain: Sequence[Change], row: HeldKey, going: Collection[str]) -> bool:
-    """Whether these are the first that the key row names, under its token, and whoever is behind them goes on."""
-    leased, count = row.leased, len(chain)
-    if (*[change.task.id for change in chain],) != leased[:count]:
-        return False
-    if {change.task.token for change in chain} != {row.token}:
-        return False
-    return all([task in going for task in leased[count:]])
+_arrival = attrgetter("task.seq")
+
+
+def _behind(chain: Sequence[Change], going: Sequence[str]) -> list[str]:
+    """Those with whom a worker goes on when these are settled."""
+    settled = {change.task.id for change in chain}
+    return [task for task in going if task not in settled]
+
+
+def _share_a_lease(chain: Sequence[Change]) -> bool:
+    return len(chain) == 1 or len({change.task.token for change in chain}) == 1
 
 
 def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[str, int]) -> Sequence[str]:
@@ -220,7 +240,8 @@ def _left(change: Change, row: HeldKey, settled: Collection[str], onward: Onward
     """With whom a worker that runs ahead goes on, when this change is the last that it has reported of a key."""
     if onward is None or not change.ends:
         return []
-    return [task for task in row.leased if task not in settled and task in onward.going]
+    going = onward.going.get((change.task.queue, change.task.key or ""), ())
+    return [task for task in row.leased if task not in settled and task in going]
 
 
 def _advance(
@@ -241,6 +262,8 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
     done = [key for key, change in touched.items() if change.state is State.DONE and change.task.state == State.LEASED]
     if not done or onward.room < 1:
         return None
+    if onward.ahead == 1 and "go_on" in q:
+        return (yield from _lease_next(q, touched, done, onward))
     queues, most = list(onward.queues), onward.room + onward.spare
     [(now, plain, others)] = yield q("others", queues, [f"q:{queue}" for queue in queues], most)
     room = min(onward.room, most - others)
@@ -250,20 +273,43 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
     names = onward.names
     gone: list[Key] = []
     heads = yield from read_heads(q, done[:room], onward.ahead, onward.session, now)
-    for key, waiting in heads.items():
+    for key, waiting in heads.waiting.items():
         if not waiting:
             gone.append(key)
             continue
-        (head, early), *behind = waiting
-        if not early and is_plain(head) and _is_known(head, onward):
+        head, *behind = waiting
+        if head.id not in heads.early and is_plain(head) and _is_known(head, onward):
             went.tasks.append(head)
-            if followers := followers_of(head, behind, lambda one: one.name in names):
+            if followers := followers_of(head, behind, heads.early, names=names):
                 went.behind[head.id] = followers
     yield from lease_keys(q, went.tasks, went.behind)
     yield from drop_keys(q, gone)
     for key in (*gone, *((task.queue, task.key or "") for task in went.tasks)):
         del touched[key]
     return went
+
+
+def _lease_next(q: Queries, touched: dict[Key, Change], done: Sequence[Key], onward: Onward) -> Steps[Went | None]:
+    """The same for whoever takes one task of a key at a time, in one statement."""
+    reach = REACH * len(done)
+    rows = yield q(
+        "go_on",
+        list(onward.queues),
+        [f"q:{queue}" for queue in onward.queues],
+        onward.room + onward.spare,
+        [queue for queue, _ in done],
+        [key for _, key in done],
+        [touched[key].task.seq + reach for key in done],
+        list(onward.names),
+        onward.room,
+        onward.session,
+    )
+    if not rows:
+        return None
+    tasks = leased_heads(rows, onward.session)
+    for task in tasks:
+        del touched[task.queue, task.key or ""]
+    return Went(tasks, tasks[0].started_at or 0, {})
 
 
 def _is_known(task: Task, onward: Onward) -> bool:

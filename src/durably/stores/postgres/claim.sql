@@ -194,19 +194,41 @@ SELECT {head}, t.place, t.ready_at > (SELECT durably.now())
  WHERE ?4::text IS NOT NULL
 
 -- :others
--- The time; whether these queues are open, with nobody before whom a claim must do something else; and how many wait.
-SELECT durably.now(),
-       NOT EXISTS (SELECT 1 FROM durably.turns)
-   AND NOT EXISTS (SELECT 1 FROM durably.cancel_requests)
-   AND NOT EXISTS (SELECT 1 FROM durably.lines
-                    WHERE queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now()))
-   AND NOT EXISTS (SELECT 1 FROM durably.queues WHERE name = ANY(?1::text[]))
-   AND NOT EXISTS (SELECT 1 FROM durably.gates WHERE name = ANY(?2::text[])),
-       (SELECT count(*) FROM (SELECT 1 FROM durably.keys
-                               WHERE state = 'ready' AND queue = ANY(?1::text[]) AND ready_at <= (SELECT durably.now())
-                               LIMIT ?3::int) k)
-     + (SELECT count(*) FROM (SELECT 1 FROM durably.tasks
-                               WHERE state = 'ready' AND queue = ANY(?1::text[]) LIMIT ?3::int) t)
+{others}
+
+-- :go_on
+-- Lease the next task of each of these keys, which are locked, to whoever did the last one, if nobody is there before whom
+-- a claim must do something else, nor more than there is room for; and if a claim has nothing to do for it but that. A
+-- scan reads all that a page of the index has of a key, though the first is enough: so it reads at first only up to where
+-- that one is most likely to be.
+WITH others AS MATERIALIZED (
+    {others}
+), picked AS MATERIALIZED (
+    SELECT t.*
+      FROM unnest(?4::text[], ?5::text[], ?6::bigint[]) AS k(queue, key, near)
+     CROSS JOIN LATERAL (
+            (SELECT *, ctid AS place FROM durably.tasks
+              WHERE state = 'blocked' AND queue = k.queue AND key = k.key AND seq <= k.near
+              ORDER BY seq LIMIT 1)
+             UNION ALL
+            (SELECT *, ctid AS place FROM durably.tasks
+              WHERE state = 'blocked' AND queue = k.queue AND key = k.key AND seq > k.near
+              ORDER BY seq LIMIT 1)
+             LIMIT 1) t
+     WHERE (SELECT plain FROM others) AND t.ready_at <= (SELECT now FROM others) AND t.gate IS NULL AND NOT t.alone
+       AND t.unique_scope IS DISTINCT FROM 'waiting' AND t.queue = ANY(?1::text[]) AND t.name = ANY(?7::text[])
+     LIMIT (SELECT greatest(least(?8::int, ?3::int - waiting), 0) FROM others)
+), fence AS MATERIALIZED (
+    SELECT nextval('durably.token_seq') AS token FROM (SELECT count(*) FROM picked) counted
+), leased AS (
+    UPDATE durably.keys k
+       SET state = 'leased', held = false, head = p.id, followers = NULL, token = (SELECT token FROM fence),
+           started_at = (SELECT now FROM others), session = ?9::text
+      FROM picked p
+     CROSS JOIN LATERAL (SELECT ctid AS row FROM durably.keys WHERE queue = p.queue AND key = p.key OFFSET 0) f
+     WHERE k.ctid = f.row
+)
+SELECT {next_head}, t.place, false FROM picked t
 
 -- :open_lines
 -- Those of these lines in which somebody may go on, whether they have a gate, and how many permits of it are in use; with

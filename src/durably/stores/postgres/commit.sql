@@ -53,13 +53,22 @@ SELECT NULL WHERE (SELECT count FROM ended) = ?7::int
 SELECT id::text FROM gone WHERE (SELECT count FROM ended) < ?7::int
 
 -- :finish_keyed_tasks
--- The same for the heads of keys, and their followers, whose leases are in their key rows. All ?8 of them, or it must be
--- undone: the answer is how many they were, if any.
-WITH gone AS (
+-- The same for the heads of keys, and their followers, whose leases are in their key rows: these are locked in the order
+-- in which they are told, and must all say so. All ?8 of them, or it must be undone: the answer is how many they were.
+WITH locked AS MATERIALIZED (
+    SELECT count(k.token) AS count
+      FROM unnest(?10::text[], ?11::text[], ?12::bigint[], ?13::uuid[], ?14::text[])
+        AS d(queue, key, token, head, followers)
+     CROSS JOIN LATERAL (
+            SELECT token FROM durably.keys
+             WHERE queue = d.queue AND key = d.key AND state = 'leased' AND token = d.token AND head = d.head
+               AND followers IS NOT DISTINCT FROM d.followers
+               FOR NO KEY UPDATE) k
+), gone AS (
     DELETE FROM durably.tasks t
      USING (SELECT * FROM unnest(?9::tid[], ?1::uuid[], ?2::bigint[], ?3::bigint[], ?4::bytea[], ?5::bigint[])
                        AS u(place, id, version, token, result, started_ago) LIMIT ?8::int) d
-     WHERE t.ctid = d.place AND t.id = d.id AND t.version = d.version
+     WHERE (SELECT count FROM locked) = ?15::int AND t.ctid = d.place AND t.id = d.id AND t.version = d.version
     RETURNING t.id, t.seq, t.version, t.created_at, t.ready_at, t.started_at, t.expires_at, d.token, t.partition,
               t.priority, t.attempt, t.spent, t.crashes, t.once, t.name, t.queue, t.key, t.policy,
               t.payload, t.options, t.tags, t.cancel, t.details, d.result, d.started_ago
@@ -74,7 +83,7 @@ WITH gone AS (
            policy, ?7::text, payload, options, tags, cancel, details, result
       FROM (SELECT *, (SELECT now FROM moment) AS now FROM gone) g
 ), {ended_together}
-SELECT count FROM ended WHERE count > 0
+SELECT count FROM ended
 
 -- :finish_limited_tasks
 -- The same for tasks of limit groups without a key; their permits go with them.

@@ -14,24 +14,17 @@ import psycopg
 from durably.core.ids import partition_of
 from durably.core.task import Draft
 from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import (
-    brief_columns,
-    brief_head_columns,
-    destination_columns,
-    ended_columns,
-    live_columns,
-    task_columns,
-)
 from durably.stores.migrations import migrations, split
 from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
+from durably.stores.postgres.pieces import dialect
 from durably.stores.postgres.pool import Connection, Pool, begin
 from durably.stores.postgres.under_way import UnderWay
 from durably.stores.postgres.wire import BINARY, TEXT, Exchange, Wire
 from durably.stores.protocol import Caller, Finding
 from durably.stores.start import Started
-from durably.stores.statement import Dialect, Operation, Otherwise, Queries, Rows, Steps, array_call, in_schema, load
+from durably.stores.statement import Operation, Otherwise, Queries, Rows, Steps, array_call, in_schema, load
 
 T = TypeVar("T")
 
@@ -39,48 +32,10 @@ COLLISIONS = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetect
 AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInTransactionSessionTimeout)
 NEW = ("copy_tasks", "insert_new", "insert_all_new")
 """What only takes tasks whose ids nobody has met."""
-CLAIMED = (
-    "CROSS JOIN LATERAL unnest(c.tasks) AS i(id) CROSS JOIN LATERAL (SELECT * FROM durably.tasks"
-    " WHERE id = i.id AND state = 'leased' AND token = c.token OFFSET 0) t"
-)
-"""The tasks `t` that are still leased under the claim `c`."""
-NOTED = """noted AS (
-    INSERT INTO durably.prunes (prune_at, count, tasks)
-    SELECT prune_at, count(*), array_agg(id) FROM kept WHERE prune_at IS NOT NULL GROUP BY prune_at
-)"""
-"""A note of when to remove what was `kept` in history: one for all that go at the same moment."""
-ENDED = """ended AS MATERIALIZED (
-    SELECT count(*) AS count, array_agg(id) AS tasks FROM gone
-), noted AS (
-    INSERT INTO durably.prunes (prune_at, count, tasks)
-    SELECT now + ?6::bigint, count, tasks FROM moment, ended WHERE count > 0 AND ?6::bigint IS NOT NULL
-)"""
-"""The same for what is `gone` and is all kept equally long, and how many these are."""
 REPEATS = 20
 FORMATS = (TEXT, BINARY, BINARY, BINARY, TEXT, TEXT)
 """How what `insert_new` is told is written."""
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
-
-
-def dialect(schema: str) -> Dialect:
-    """The dialect for a schema name."""
-    return Dialect(
-        "durably.stores.postgres",
-        {
-            "task": task_columns("::text"),
-            "brief": brief_columns("::text"),
-            "live": live_columns("::text", "::int"),
-            "head": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?5::bigint"),
-            "ended": ended_columns("::text", "false"),
-            "destination": destination_columns(),
-            "claimed": CLAIMED,
-            "noted": NOTED,
-            "ended_together": ENDED,
-            "leased": "k.state = 'leased' AND (k.head = t.id OR strpos(k.followers, t.id::text) > 0)",
-        },
-        numbered=True,
-        schema=schema,
-    )
 
 
 class PostgresStore:

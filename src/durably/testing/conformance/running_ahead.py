@@ -30,7 +30,8 @@ def take(world: World, session: str, ahead: int = 10) -> list[Task]:
 
 def report(world: World, session: str, *changes: Change, going: tuple[Task, ...] = ()) -> list[Verdict]:
     """Commit what became of a few, while the worker goes on with others."""
-    onward = Onward(session, ("default",), {"work"}, 0, going={task.id for task in going})
+    leased = {(task.queue, task.key or ""): [one.id for one in going] for task in going}
+    onward = Onward(session, ("default",), {"work"}, 0, going=leased)
     return world.run(commit_and_go_on(list(changes), onward)).verdicts
 
 

@@ -119,6 +119,7 @@ ANSWERING = frozenset(
         "flag_tasks",
         "forget_messages",
         "forget_notifications",
+        "go_on",
         "mark_dead",
         "open_session",
         "pause_key",
