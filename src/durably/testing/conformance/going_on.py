@@ -82,6 +82,32 @@ class GoingOn:
         assert world.run(list_keys(None, None, None, 10)) == []
         assert [world.get(one).state for one in (first, second, third)] == ["done"] * 3
 
+    @pytest.mark.parametrize("between", [0, 1, 5, 50])
+    def test_the_next_one_is_found_however_many_others_came_between(self, world: World, between: int) -> None:
+        world.add(key="k")
+        session = world.session()
+        [task] = world.claim(session)
+        for _ in range(between):
+            world.add(queue="elsewhere")
+        second = world.add(key="k")
+        for _ in range(3):
+            world.add(key="k")
+        assert world.claim(session) == []
+
+        assert next_ones(go_on(world, session, lifecycle.complete(task, None))) == [second]
+
+    def test_several_keys_go_on_at_once_each_with_its_next(self, world: World) -> None:
+        names = ["b", "a", "c"]
+        firsts = {world.add(key=name): name for name in names}
+        session = world.session()
+        tasks = world.claim(session)
+        assert {task.id for task in tasks} == set(firsts)
+        seconds = {world.add(key=name) for name in names}
+        assert world.claim(session) == []
+
+        done = [lifecycle.complete(task, None) for task in tasks]
+        assert set(next_ones(go_on(world, session, *done, room=3))) == seconds
+
     def test_what_was_gone_on_with_lapses_with_its_session(self, world: World) -> None:
         world.add(key="k")
         second = world.add(key="k")

@@ -158,6 +158,36 @@ class RunningAhead:
         assert not landed(mine, verdict.current)
         assert landed(other, again.current)
 
+    def test_whoever_lost_a_key_cannot_end_a_follower_that_another_has_made_its_head(self, world: World) -> None:
+        ids = [world.add(key="k") for _ in range(3)]
+        slow = world.session()
+        _, second, third = take(world, slow)
+        world.let_die()
+        world.advance(10)
+        quick = world.session()
+        world.finish(*take(world, quick))
+        taken = take(world, quick)
+        assert [task.id for task in taken] == ids[1:]
+        assert second.version == taken[0].version
+
+        verdicts = report(world, slow, *done(second), going=(third,))
+        assert [type(verdict) for verdict in verdicts] == [Stale]
+        assert [type(verdict) for verdict in report(world, slow, *done(second, third))] == [Stale, Stale]
+        assert [world.get(one) for one in ids[1:]] == taken
+        assert [type(verdict) for verdict in report(world, quick, *done(*taken))] == [Applied, Applied]
+
+    def test_a_follower_that_was_asked_to_stop_ends_when_its_worker_goes_on_without_it(self, world: World) -> None:
+        world.add(key="k")
+        second = world.add(key="k")
+        session = world.session()
+        first, _ = take(world, session)
+        world.run(cancel_now([second], "no more"))
+        assert world.get(second).state == "leased"
+
+        report(world, session, *done(first))
+
+        assert (world.get(second).state, world.get(second).reason) == ("cancelled", "no more")
+
     def test_a_follower_that_was_asked_to_stop_does_not_run_later(self, world: World) -> None:
         ids = [world.add(key="k") for _ in range(3)]
         session = world.session()
