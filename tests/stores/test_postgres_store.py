@@ -302,6 +302,14 @@ def test_no_hot_query_scans_a_table_whatever_is_known_about_it(
             assert scans == [], (name, scans)
 
 
+def test_whoever_waits_for_key_rows_locks_them_in_the_order_that_the_database_knows(store: PostgresStore) -> None:
+    locks = re.compile(r"FROM durably\.keys\b[^()]*FOR (NO KEY UPDATE|UPDATE|KEY SHARE)(?! SKIP LOCKED)")
+    waits = [name for name in store.queries.names if locks.search(" ".join(store.queries.text(name).split()))]
+
+    assert {"lock_keys", "share_keys", "finish_keyed_tasks"} <= {*waits}
+    assert [name for name in waits if "ORDER BY queue, key" not in store.queries.text(name)] == []
+
+
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for part in plan.get("Plans", []):

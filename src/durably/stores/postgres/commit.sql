@@ -53,12 +53,12 @@ SELECT NULL WHERE (SELECT count FROM ended) = ?7::int
 SELECT id::text FROM gone WHERE (SELECT count FROM ended) < ?7::int
 
 -- :finish_keyed_tasks
--- The same for the heads of keys, and their followers, whose leases are in their key rows: these are locked in the order
--- in which they are told, and must all say so. All ?8 of them, or it must be undone: the answer is how many they were.
+-- The same for the heads of keys, and their followers, whose leases are in their key rows: these are locked, and must all
+-- say so. All ?8 of them, or it must be undone: the answer is how many they were.
 WITH locked AS MATERIALIZED (
     SELECT count(k.token) AS count
-      FROM unnest(?10::text[], ?11::text[], ?12::bigint[], ?13::uuid[], ?14::text[])
-        AS d(queue, key, token, head, followers)
+      FROM (SELECT * FROM unnest(?10::text[], ?11::text[], ?12::bigint[], ?13::uuid[], ?14::text[])
+                       AS n(queue, key, token, head, followers) ORDER BY queue, key) d
      CROSS JOIN LATERAL (
             SELECT token FROM durably.keys
              WHERE queue = d.queue AND key = d.key AND state = 'leased' AND token = d.token AND head = d.head
