@@ -47,11 +47,6 @@ class Chains:
                 chain = Chain(head, followers, now, since)
                 self.members.update(dict.fromkeys(chain.ids, chain))
 
-    def is_last(self, task: Task) -> bool:
-        """Whether nobody follows this one."""
-        chain = self.members.get(task.id)
-        return chain is None or not chain.waiting
-
     def of(self, tasks: Iterable[str]) -> set[Chain]:
         """The chains of these tasks."""
         found = set(map(self.members.get, tasks))

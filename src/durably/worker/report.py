@@ -58,7 +58,6 @@ class Reporter:
         limit: int,
         applied: Callable[[Sequence[Change]], None],
         settled: Callable[[], None],
-        is_last: Callable[[Task], bool],
         running: Callable[[], int],
     ) -> None:
         self._commit = commit
@@ -67,7 +66,6 @@ class Reporter:
         self._limit = limit
         self._applied = applied
         self._settled = settled
-        self._is_last = is_last
         self._running = running
         self._waiting: list[Report] = []
         self._settling: dict[Lane, list[Report]] = {}
@@ -84,8 +82,8 @@ class Reporter:
         """Whether so much is unreported that nothing more should be claimed."""
         return len(self._waiting) + sum(map(len, self._settling.values())) >= self._limit
 
-    def add(self, report: Report) -> None:
-        """Hand over a report; it is committed as soon as possible."""
+    def add(self, report: Report, *, last: bool = True) -> None:
+        """Hand over a report; it is committed as soon as possible. Of a key's tasks, the last lets others follow."""
         self._waiting.append(report)
         self._anything.set()
         task = report.task
@@ -93,7 +91,7 @@ class Reporter:
             return
         if task.key is not None:
             self._anything_keyed.set()
-        if report.kind == "completed" and (task.key is not None or not task.limited) and self._is_last(task):
+        if last and report.kind == "completed" and (task.key is not None or not task.limited):
             self.freeing.add(task.id)
 
     @property
@@ -144,12 +142,10 @@ class Reporter:
         Two commits about one key would only wait for each other. Keys of one name in other queues wait too.
         """
         barred = self._taken["keyed"] if lane == "all" else {None, *self._taken["all"]}
-        fit: list[Report] = self._waiting
-        rest: list[Report] = []
-        if barred:
-            fit = []
-            for report in self._waiting:
-                (rest if report.task.key in barred else fit).append(report)
+        waiting, rest = self._waiting, []
+        fit = [report for report in waiting if report.task.key not in barred] if barred else waiting
+        if len(fit) < len(waiting):
+            rest = [report for report in waiting if report.task.key in barred]
         self._waiting = fit[BATCH:] + rest
         return fit[:BATCH]
 

@@ -17,7 +17,7 @@ from durably.core import lifecycle
 from durably.core.task import NO_OPTIONS, Failure, Task
 from durably.observe.events import Event
 from durably.stores.operations.keys import Behind
-from durably.worker.chains import Chains
+from durably.worker.chains import Chain, Chains
 from durably.worker.context import Context
 from durably.worker.deadlines import Deadlines
 from durably.worker.execute import AnyDefinition, Attempt, Executor, back_off, overdue, readable_options
@@ -171,11 +171,8 @@ class Running:
         if chain is not None:
             self._chains.drop(chain)
 
-    def _follow(self, task: Task, *, succeeded: bool) -> None:
-        """Begin with whoever is next behind this task."""
-        chain = self._chains.members.get(task.id)
-        if chain is None or not chain.waiting:
-            return
+    def _follow(self, chain: Chain, *, succeeded: bool) -> None:
+        """Begin with whoever is next in a chain."""
         if not (succeeded and self._may_follow()):
             self._chains.drop(chain)
             return
@@ -298,9 +295,12 @@ class Running:
     def _end(self, attempt: Attempt, report: Report | None) -> None:
         """The handler has returned: report it, unless its outcome was known before, and let others have its slot."""
         succeeded = report is not None and report.kind == "completed" and not attempt.finished
+        chain = self._chains.members.get(attempt.task.id) if self._chains.members else None
+        if chain is not None and not chain.waiting:
+            chain = None
         try:
             if succeeded and report is not None:
-                self._reporter.add(report)
+                self._reporter.add(report, last=chain is None)
             elif not attempt.finished and report is not None:
                 self._report(attempt, report)
         finally:
@@ -308,8 +308,8 @@ class Running:
             del self._attempts[attempt]
             if attempt.known is not None:
                 self.lent -= attempt.known.lent
-            if self._chains.members:
-                self._follow(attempt.task, succeeded=succeeded)
+            if chain is not None:
+                self._follow(chain, succeeded=succeeded)
             if attempt.armed is not None:
                 self._deadlines.disarm(attempt.armed, attempt)
             if self.stuck and attempt in self.stuck:

@@ -168,7 +168,6 @@ class Worker:
             self._options.concurrency * self._options.ahead,
             self._nudged,
             lambda: self._running.freed.set(),
-            chains.is_last,
             lambda: len(self._running),
         )
         self._running = Running(

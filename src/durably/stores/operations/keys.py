@@ -140,12 +140,14 @@ def followers_of(
     found: list[Task] = []
     if head.crashes or head.gate is not None:
         return found
+    fitting = None
     for task in waiting:
-        name = task.name
-        if task.crashes or task.once or name.startswith(OWN) or not is_plain(task) or task.id in early:
+        if task.crashes or task.once or task.created_at > cutoff or not is_plain(task) or task.id in early:
             break
-        if task.created_at > cutoff or (names is not None and name not in names):
-            break
+        if task.name != fitting:
+            fitting = task.name
+            if fitting.startswith(OWN) or (names is not None and fitting not in names):
+                break
         found.append(task)
     return found
 

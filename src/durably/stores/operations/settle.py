@@ -104,7 +104,11 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
     chains: dict[Key, list[Change]] = {}
     for change in changes:
         task = change.task
-        chains.setdefault((task.queue, task.key or ""), []).append(change)
+        key = (task.queue, task.key or "")
+        if key in chains:
+            chains[key].append(change)
+        else:
+            chains[key] = [change]
     if not all([_share_a_lease(chain) for chain in chains.values()]):
         return None
     keys = sorted(chains)
