@@ -335,4 +335,4 @@ def _on(store: str) -> Iterator[Measurement]:
         yield one("hooks-fifo", f"{to}, each in strict order", deliveries("fifo"), "deliveries/s")
         yield one("hooks-dead", f"{to}, a hundred of them dead", deliveries("unordered", DEAD), "deliveries/s")
         yield one("mails", "Mails through one transport, 20 at once", mail, "mails/s")
-    yield one("growth", "Drain with ever more tasks in the table", growth, long=True)
+    yield one("growth", "Drain with ever more tasks in the table", growth)
