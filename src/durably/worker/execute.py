@@ -52,8 +52,6 @@ class Attempt(msgspec.Struct, eq=False):
     """Why the worker interrupted it: timeout, cancel, release or lost."""
     armed: float | None = None
     """Under which timeout its deadline is watched."""
-    deadline: float | None = None
-    """When it will be timed out."""
     done: asyncio.Task[None] | None = None
     """The task of the loop in which it goes on, if it had to wait."""
 

@@ -142,12 +142,20 @@ class Reporter:
         Two commits about one key would only wait for each other. Keys of one name in other queues wait too.
         """
         barred = self._taken["keyed"] if lane == "all" else {None, *self._taken["all"]}
-        waiting, rest = self._waiting, []
-        fit = [report for report in waiting if report.task.key not in barred] if barred else waiting
-        if len(fit) < len(waiting):
-            rest = [report for report in waiting if report.task.key in barred]
-        self._waiting = fit[BATCH:] + rest
-        return fit[:BATCH]
+        waiting = self._waiting
+        if not barred:
+            self._waiting = waiting[BATCH:]
+            return waiting[:BATCH]
+        passed: list[Report] = []
+        for place in range(0, len(waiting), BATCH):
+            some = waiting[place : place + BATCH]
+            fit = [report for report in some if report.task.key not in barred]
+            if len(fit) < len(some):
+                passed += [report for report in some if report.task.key in barred]
+            if fit:
+                self._waiting = passed + waiting[place + BATCH :]
+                return fit
+        return []
 
     def close(self) -> None:
         """Let `run` return once everything is settled."""
@@ -230,9 +238,12 @@ class Reporter:
 
     def _tell(self, report: Report, change: Change) -> None:
         task, kind = change.task, report.kind
+        if change.state is State.DONE:
+            self._events.emit(Event(kind, task.id, task.name, task.queue, task.attempt, task.session, report.duration))
+            return
         facts = (task.id, task.name, task.queue, task.attempt, task.session, report.duration, change.due_in / SECOND)
         self._events.emit(Event(kind, *facts, change.reason, report.error))
-        after = None if kind == "completed" else aftermath(change, kind)
+        after = aftermath(change, kind)
         if after is not None:
             self._events.emit(Event(after, *facts, change.reason, report.error))
 

@@ -66,6 +66,7 @@ class Running:
         self._claimed: deque[tuple[Task, int]] = deque()
         self._chains = chains
         self._turn = 0
+        self._followed = False
         self._beginners = 0
         self._waited = False
         self._attempts: dict[Attempt, None] = {}
@@ -119,8 +120,9 @@ class Running:
         try:
             if not self._may_start():
                 self._give_back_claimed()
-            while self._turn and self._claimed and waiting is None:
+            while self._claimed and waiting is None and (self._turn > 0 or self._amid_a_chain):
                 self._turn -= 1
+                self._followed = False
                 waiting = self._begin(*self._claimed.popleft())
                 if traces(mine) != untouched:
                     break
@@ -133,6 +135,11 @@ class Running:
             attempt.done = mine
             mine.set_name(attempt.task.id)
             await self._last_steps(attempt, rest)
+
+    @property
+    def _amid_a_chain(self) -> bool:
+        """Whether the next one follows the last: a chain that is reported in pieces costs the store more."""
+        return self._followed and self._turn > -AT_ONCE
 
     def _begin(self, task: Task, now: int) -> tuple[Attempt, Rest] | None:
         """Begin an attempt, if it can; what is left of it if it must wait."""
@@ -148,7 +155,17 @@ class Running:
         variables = copy_context()
         rest = variables.run(self._first_step, attempt, variables)
         self._waited = rest is not None
-        return None if rest is None else (attempt, rest)
+        if rest is None:
+            return None
+        self._watch(attempt)
+        return attempt, rest
+
+    def _watch(self, attempt: Attempt) -> None:
+        """An attempt has to wait: from now on it may be interrupted. Nobody could while it took its first step."""
+        self._attempts[attempt] = None
+        if attempt.timeout is not None:
+            attempt.armed = attempt.timeout
+            self._deadlines.arm(attempt.timeout, attempt, attempt.started)
 
     def _give_back_claimed(self) -> None:
         while self._claimed:
@@ -179,6 +196,7 @@ class Running:
         following = chain.waiting.popleft()
         now = chain.claimed_at if following.expires_at is None else chain.now(self._loop.time())
         self._claimed.appendleft((following, now))
+        self._followed = True
         if not self._beginners:
             self._begin_soon()
 
@@ -205,16 +223,13 @@ class Running:
         started = self._loop.time()
         timeout = definition.settings.timeout if options.timeout is None else options.timeout
         attempt = Attempt(task, definition, options, arguments, started, timeout, self._introduce)
-        if timeout is not None:
-            attempt.armed = timeout
-            attempt.deadline = self._deadlines.arm(timeout, attempt, started)
-        self._attempts[attempt] = None
         if self._events.observed:
             self._events.emit(Event("started", task.id, task.name, task.queue, task.attempt, task.session))
         return attempt
 
     def _context_of(self, attempt: Attempt) -> Context:
-        return Context(self._engine, attempt.task, self._noted, self._lend, attempt.deadline)
+        deadline = None if attempt.timeout is None else attempt.started + attempt.timeout
+        return Context(self._engine, attempt.task, self._noted, self._lend, deadline)
 
     def _lend(self, context: Context) -> None:
         if not context.lent and self.lent < LENT:
@@ -305,7 +320,7 @@ class Running:
                 self._report(attempt, report)
         finally:
             attempt.finished = True
-            del self._attempts[attempt]
+            self._attempts.pop(attempt, None)
             if attempt.known is not None:
                 self.lent -= attempt.known.lent
             if chain is not None:

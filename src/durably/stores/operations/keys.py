@@ -18,7 +18,7 @@ from durably.core.moment import FOREVER
 from durably.core.task import Scope, State, Task
 from durably.stores.columns import LIVE
 from durably.stores.operations.brief import leased_heads
-from durably.stores.statement import Queries, Steps
+from durably.stores.statement import Queries, Rows, Steps
 
 Key = tuple[str, str]
 
@@ -109,15 +109,22 @@ def lock_rows(q: Queries, keys: Iterable[Key]) -> Steps[Held]:
 def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: int) -> Steps[Heads]:
     """What waits in each of these keys, up to so many, as its key row will describe it if it is leased."""
     rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, session, now)
-    found: dict[Key, list[Task]] = {key: [] for key in keys}
     brief = bool(rows) and len(rows[0]) < len(LIVE)
     tasks = leased_heads(rows, session) if brief else [Task(*row[:-1]) for row in rows]
+    return in_keys(rows, tasks, {key: [] for key in keys})
+
+
+def in_keys(rows: Rows, tasks: Sequence[Task], waiting: dict[Key, list[Task]]) -> Heads:
+    """The tasks of these rows beside those who wait in their keys; each row ends with whether it is early."""
+    queue = key = None
     for task in tasks:
-        found[task.queue, task.key or ""].append(task)
-    if ahead > 1:
-        for waiting in found.values():
-            waiting.sort(key=_place)
-    return Heads(found, {task.id for task, row in zip(tasks, rows, strict=True) if row[-1]})
+        if task.key != key or task.queue != queue:
+            queue, key = task.queue, task.key
+            chain = waiting.setdefault((task.queue, task.key or ""), [])
+        chain.append(task)
+    for chain in waiting.values():
+        chain.sort(key=_place)
+    return Heads(waiting, {task.id for task, row in zip(tasks, rows, strict=True) if row[-1]})
 
 
 _place = attrgetter("seq")
@@ -125,7 +132,8 @@ _place = attrgetter("seq")
 
 def is_plain(task: Task) -> bool:
     """Whether a claim has nothing to do for it but to lease it."""
-    return task.gate is None and not task.alone and task.unique_scope != Scope.WAITING
+    scope = task.unique_scope
+    return task.gate is None and not task.alone and (scope is None or scope != Scope.WAITING)
 
 
 def followers_of(

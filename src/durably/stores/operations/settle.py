@@ -18,12 +18,14 @@ from durably.stores.operations.keys import (
     LEASED,
     NOBODY,
     Behind,
+    Heads,
     Held,
     HeldKey,
     Key,
     advance_keys,
     drop_keys,
     followers_of,
+    in_keys,
     is_plain,
     lease_keys,
     listed,
@@ -101,14 +103,7 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
     keep_for = changes[0].keep_for
     if any([change.keep_for != keep_for or change.task.place is None for change in changes]):
         return None
-    chains: dict[Key, list[Change]] = {}
-    for change in changes:
-        task = change.task
-        key = (task.queue, task.key or "")
-        if key in chains:
-            chains[key].append(change)
-        else:
-            chains[key] = [change]
+    chains = _by_key(changes)
     if not all([_share_a_lease(chain) for chain in chains.values()]):
         return None
     keys = sorted(chains)
@@ -146,6 +141,20 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
 
 
 _arrival = attrgetter("task.seq")
+
+
+def _by_key(changes: Sequence[Change]) -> dict[Key, list[Change]]:
+    """The changes of each key. Those of one key most often come one after the other."""
+    chains: dict[Key, list[Change]] = {}
+    chain: list[Change] = []
+    queue = key = None
+    for change in changes:
+        task = change.task
+        if task.key != key or task.queue != queue:
+            queue, key = task.queue, task.key
+            chain = chains.setdefault((task.queue, task.key or ""), [])
+        chain.append(change)
+    return chains
 
 
 def _behind(chain: Sequence[Change], going: Sequence[str]) -> list[str]:
@@ -268,15 +277,13 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
         return None
     if onward.ahead == 1 and "go_on" in q:
         return (yield from _lease_next(q, touched, done, onward))
-    queues, most = list(onward.queues), onward.room + onward.spare
-    [(now, plain, others)] = yield q("others", queues, [f"q:{queue}" for queue in queues], most)
-    room = min(onward.room, most - others)
-    if not plain or room < 1:
+    found = yield from _look_ahead(q, done, onward)
+    if found is None:
         return None
+    now, heads = found
     went = Went([], now, {})
     names = onward.names
     gone: list[Key] = []
-    heads = yield from read_heads(q, done[:room], onward.ahead, onward.session, now)
     for key, waiting in heads.waiting.items():
         if not waiting:
             gone.append(key)
@@ -291,6 +298,22 @@ def _go_on(q: Queries, touched: dict[Key, Change], onward: Onward) -> Steps[Went
     for key in (*gone, *((task.queue, task.key or "") for task in went.tasks)):
         del touched[key]
     return went
+
+
+def _look_ahead(q: Queries, done: Sequence[Key], onward: Onward) -> Steps[tuple[int, Heads] | None]:
+    """The time, and who waits in as many of these keys as there is room for; None if nobody may go on."""
+    queues, most = list(onward.queues), onward.room + onward.spare
+    gates = [f"q:{queue}" for queue in queues]
+    if "next_chains" in q:
+        names = [queue for queue, _ in done], [key for _, key in done]
+        rows = yield q("next_chains", queues, gates, most, *names, onward.ahead, onward.room)
+        tasks = leased_heads(rows, onward.session)
+        return (tasks[0].started_at or 0, in_keys(rows, tasks, {})) if tasks else None
+    [(now, plain, others)] = yield q("others", queues, gates, most)
+    room = min(onward.room, most - others)
+    if not plain or room < 1:
+        return None
+    return now, (yield from read_heads(q, done[:room], onward.ahead, onward.session, now))
 
 
 def _lease_next(q: Queries, touched: dict[Key, Change], done: Sequence[Key], onward: Onward) -> Steps[Went | None]:

@@ -193,8 +193,19 @@ SELECT {head}, t.place, t.ready_at > (SELECT durably.now())
          ORDER BY t.seq LIMIT ?3::int) t
  WHERE ?4::text IS NOT NULL
 
--- :others
-{others}
+-- :next_chains
+-- The same of keys that are locked, for whoever has room for so many, if nobody is there before whom a claim must do
+-- something else.
+WITH others AS MATERIALIZED (
+    {others}
+)
+SELECT {chain}, t.place, t.ready_at > (SELECT now FROM others)
+  FROM unnest(?4::text[], ?5::text[]) WITH ORDINALITY AS k(queue, key, place)
+ CROSS JOIN LATERAL (
+        SELECT *, ctid AS place FROM durably.tasks t
+         WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
+         ORDER BY t.seq LIMIT ?6::int) t
+ WHERE (SELECT plain FROM others) AND k.place <= (SELECT least(?7::int, ?3::int - waiting) FROM others)
 
 -- :go_on
 -- Lease the next task of each of these keys, which are locked, to whoever did the last one, if nobody is there before whom

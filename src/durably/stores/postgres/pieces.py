@@ -54,6 +54,7 @@ def dialect(schema: str) -> Dialect:
             "live": live_columns("::text", "::int"),
             "head": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?5::bigint"),
             "next_head": brief_head_columns("::text", "(SELECT token FROM fence)", "(SELECT now FROM others)"),
+            "chain": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "(SELECT now FROM others)"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),
             "claimed": CLAIMED,
