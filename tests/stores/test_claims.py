@@ -148,7 +148,7 @@ async def test_a_task_of_which_nothing_can_be_stored_keeps_its_claim(store: Post
     async def refuse(changes: Sequence[Change]) -> list[Verdict]:
         raise StoreRejected("no")
 
-    reporter = Reporter(refuse, Events(), lambda one: one, 10, print, lambda: None, lambda: 0)
+    reporter = Reporter(refuse, Events(), lambda one: one, 10, lambda: None, lambda: 0)
     reporting = asyncio.create_task(reporter.run())
     reporter.add(Report(task, complete(task, None), "completed"))
     assert reporter.tokens == {task.token}

@@ -59,4 +59,4 @@ def relayed(chains: Chains, answer: Committed) -> Relay:
 
     store: Any = SimpleNamespace(arun=arun)
     claims: Any = SimpleNamespace(leasing=leasing)
-    return Relay(store, claims, ["q"], {"work"}, lambda: "one", lambda: None, lambda _: None, chains, 10)
+    return Relay(store, claims, ["q"], {"work"}, lambda: "one", lambda: None, lambda _: None, lambda: None, chains, 10)

@@ -6,11 +6,12 @@ import dataclasses
 import inspect
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import astuple
 
 from durably.errors import BadPayload
 
@@ -111,10 +112,10 @@ class Signature:
             for parameter in self._signature.parameters.values()
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         ]
-        self._simple = all(
-            parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            for parameter in self._signature.parameters.values()
-        )
+        kinds = {parameter.kind for parameter in self._signature.parameters.values()}
+        self._simple = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        self._by_place = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        """Whether all arguments can be given by place, which makes for the quickest call."""
         self._spread = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
         self._rest = next((p.name for p in self._signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
         self._exact: tuple[Any, ...] | None = None
@@ -185,11 +186,13 @@ class Signature:
         assert self._arguments is not None
         return self._arguments
 
-    def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, data: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
         """The positional and the keyword arguments for a call."""
         arguments = (self._arguments or self._read()).decode(data)
+        if self._by_place:
+            return astuple(arguments), {}
         if self._simple:
-            return [], msgspec.structs.asdict(arguments)
+            return (), msgspec.structs.asdict(arguments)
         positional = [getattr(arguments, name) for name in self._positional]
         if self._spread is not None:
             positional.extend(getattr(arguments, self._spread))

@@ -62,9 +62,9 @@ class Chains:
         """The ends of these were committed; what was reported of an earlier lease says nothing about this one."""
         members = self.members
         for task in tasks:
-            chain = members.get(task.id)
-            if chain is not None and chain.token == task.token:
-                del members[task.id]
+            chain = members.pop(task.id, None)
+            if chain is not None and chain.token != task.token:
+                members[task.id] = chain
 
     def drop(self, chain: Chain) -> None:
         """End a chain, and forget those who have not begun."""

@@ -7,7 +7,7 @@ import contextvars
 import logging
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -20,7 +20,7 @@ from durably.core import lifecycle
 from durably.core.codec import Plain, encode
 from durably.core.moment import micros, seconds
 from durably.core.retry import DEFAULT_RETRY, Retry
-from durably.core.task import Failure, Options, Task, unpack_options
+from durably.core.task import Failure, Options, Task
 from durably.errors import Discard, GivenUp, Instruction, Permanent, RetryAfter, Snooze
 from durably.observe.events import Kind
 from durably.worker.context import Context, enter
@@ -31,7 +31,7 @@ log = logging.getLogger("durably.execute")
 _introducing = threading.Lock()
 
 AnyDefinition = Definition[..., Any]
-Arguments = tuple[list[Any], dict[str, Any]]
+Arguments = tuple[Sequence[Any], dict[str, Any]]
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -77,21 +77,19 @@ class Executor:
         self._chance = chance
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="durably-task")
 
-    def arguments(self, definition: AnyDefinition, task: Task) -> Arguments | Failure:
-        """The arguments for the call, or why the row cannot be read."""
+    def arguments(self, definition: AnyDefinition, task: Task) -> Arguments:
+        """The arguments for the call. Whatever the row and the codec may raise means that it cannot be read."""
         codec, payload = self._engine.codec, task.payload
-        try:
-            return definition.signature.decode(payload if type(codec) is Plain else codec.decode(payload))
-        except Exception as error:
-            return Failure.of(error)
+        return definition.signature.decode(payload if type(codec) is Plain else codec.decode(payload))
 
     def call(self, attempt: Attempt) -> Awaitable[Any]:
         """Call the handler; what it returns or raises is the caller's to judge."""
         args, kwargs = attempt.arguments
         enter(attempt)
-        function: Callable[..., Any] = attempt.definition.function
-        if attempt.definition.is_async:
-            return function(*args, **kwargs)  # type: ignore[no-any-return]
+        definition = attempt.definition
+        function: Callable[..., Any] = definition.function
+        if definition.is_async:
+            return function(*args, **kwargs) if kwargs else function(*args)  # type: ignore[no-any-return]
         context = contextvars.copy_context()
         call: Callable[[], Any] = lambda: context.run(function, *args, **kwargs)  # noqa: E731
         return asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -167,14 +165,6 @@ def _from_handler(trace: TracebackType | None) -> TracebackType | None:
             handler = trace.tb_next
         trace = trace.tb_next
     return handler
-
-
-def readable_options(task: Task) -> Options | Failure:
-    """The options that travel with the task, or why they cannot be read."""
-    try:
-        return unpack_options(task.options)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        return Failure.of(error)
 
 
 def overdue(task: Task, now: int) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.task import State
 from durably.errors import StoreUnavailable
-from durably.stores.operations.commit import commit, commit_and_go_on
+from durably.stores.operations.commit import commit, commit_and_go_on, commit_plain
 from durably.stores.operations.desk import Line
-from durably.stores.operations.handover import places
+from durably.stores.operations.finish import are_plain_successes
+from durably.stores.operations.handover import frees_a_place, places
 from durably.stores.operations.keys import Key
 from durably.stores.operations.settle import Onward, Went
 from durably.stores.protocol import Store
@@ -35,6 +36,7 @@ class Relay:
         session: Callable[[], str],
         spare: Callable[[], int | None],
         start: Callable[[Went], None],
+        nudge: Callable[[], None],
         chains: Chains,
         ahead: int,
     ) -> None:
@@ -45,6 +47,7 @@ class Relay:
         self._session = session
         self._spare = spare
         self._start = start
+        self._nudge = nudge
         self._chains = chains
         self._ahead = ahead
         self._declined = 0
@@ -59,7 +62,15 @@ class Relay:
         return self._declined % SELDOM == 0
 
     async def commit(self, changes: Sequence[Change]) -> list[Verdict]:
-        """Commit the changes; what they let this worker do next has begun when it returns."""
+        """Commit the changes; what they let this worker do next has begun when it returns, or is looked for."""
+        if are_plain_successes(changes):
+            return await self._store.arun(commit_plain(changes))
+        verdicts = await self._commit(changes)
+        if self._let_begin([verdict.change for verdict in verdicts if isinstance(verdict, Applied)]):
+            self._nudge()
+        return verdicts
+
+    async def _commit(self, changes: Sequence[Change]) -> list[Verdict]:
         self.went.clear()
         self.handed_over.clear()
         chains = self._chains
@@ -91,6 +102,21 @@ class Relay:
                 self.handed_over.update(line for line, ended in lines.items() if begun[line] >= ended)
             self._start(went)
         return committed.verdicts
+
+    def _let_begin(self, changes: Sequence[Change]) -> bool:
+        """Whether something else may begin for these at once, and has not begun with them."""
+        queue = key = None
+        for change in changes:
+            task = change.task
+            if task.key != key or task.queue != queue:
+                queue, key = task.queue, task.key
+                if key is not None and (queue, key) not in self.went:
+                    return True
+            if task.gate is not None and not (frees_a_place(change) and (task.queue, task.gate) in self.handed_over):
+                return True
+            if task.limited or change.state is State.READY:
+                return True
+        return False
 
     def _room(self, changes: Sequence[Change], lines: Counter[Line]) -> tuple[int, int]:
         """Slots that these changes free for whoever is next in their keys and lines, and slots for others."""

@@ -56,7 +56,6 @@ class Reporter:
         events: Events,
         seal: Callable[[Change], Change],
         limit: int,
-        applied: Callable[[Sequence[Change]], None],
         settled: Callable[[], None],
         running: Callable[[], int],
     ) -> None:
@@ -64,7 +63,6 @@ class Reporter:
         self._events = events
         self._seal = seal
         self._limit = limit
-        self._applied = applied
         self._settled = settled
         self._running = running
         self._waiting: list[Report] = []
@@ -194,11 +192,9 @@ class Reporter:
         again: list[Report] = []
         changes: list[Change] = []
         applied = [verdict.change for verdict in verdicts if isinstance(verdict, Applied)]
-        self._applied(applied)
         if len(applied) == len(reports):
             if self._events.observed:
-                for report, change in zip(reports, applied, strict=True):
-                    self._tell(report, change)
+                self._tell_all(reports, applied)
             return again, changes
         for report, verdict in zip(reports, verdicts, strict=True):
             if isinstance(verdict, Applied):
@@ -236,11 +232,17 @@ class Reporter:
             bare = msgspec.structs.replace(task, options=None)
             return fail(bare, Failure.of(error, permanent=True), Retry.never(), 0.0)
 
+    def _tell_all(self, reports: Sequence[Report], changes: Sequence[Change]) -> None:
+        emit, done = self._events.emit, State.DONE
+        for report, change in zip(reports, changes, strict=True):
+            if change.state is done:
+                task = change.task
+                emit(Event(report.kind, task.id, task.name, task.queue, task.attempt, task.session, report.duration))
+            else:
+                self._tell(report, change)
+
     def _tell(self, report: Report, change: Change) -> None:
         task, kind = change.task, report.kind
-        if change.state is State.DONE:
-            self._events.emit(Event(kind, task.id, task.name, task.queue, task.attempt, task.session, report.duration))
-            return
         facts = (task.id, task.name, task.queue, task.attempt, task.session, report.duration, change.due_in / SECOND)
         self._events.emit(Event(kind, *facts, change.reason, report.error))
         after = aftermath(change, kind)

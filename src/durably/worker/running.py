@@ -14,20 +14,22 @@ import msgspec
 
 from durably.client.engine import Engine
 from durably.core import lifecycle
-from durably.core.task import NO_OPTIONS, Failure, Task
+from durably.core.task import NO_OPTIONS, Failure, Task, unpack_options
 from durably.observe.events import Event
 from durably.stores.operations.keys import Behind
 from durably.worker.chains import Chain, Chains
 from durably.worker.context import Context
 from durably.worker.deadlines import Deadlines
-from durably.worker.execute import AnyDefinition, Attempt, Executor, back_off, overdue, readable_options
+from durably.worker.execute import AnyDefinition, Attempt, Executor, back_off, overdue
 from durably.worker.report import Report, Reporter
 from durably.worker.steps import Rest, as_coroutine, traces
 
 log = logging.getLogger("durably.running")
 
 AT_ONCE = 32
-"""So many attempts begin in a row before the loop turns."""
+"""So many attempts begin in a row before the loop turns,"""
+TURN = 0.0005
+"""unless the last of them began so many seconds after the first: then their handlers take their time."""
 LENT = 1000
 """So many attempts may wait beside those that have a slot."""
 LAST_CHANCE = 5.0
@@ -66,7 +68,9 @@ class Running:
         self._claimed: deque[tuple[Task, int]] = deque()
         self._chains = chains
         self._turn = 0
+        self._latest = 0.0
         self._followed = False
+        self._following = True
         self._beginners = 0
         self._waited = False
         self._attempts: dict[Attempt, None] = {}
@@ -115,16 +119,19 @@ class Running:
         """Begin attempts, each in contextvars of its own. The first one that must wait keeps this task."""
         mine = asyncio.current_task()
         assert mine is not None
+        until = self._loop.time() + TURN
         untouched = traces(mine)
         waiting: tuple[Attempt, Rest] | None = None
         try:
             if not self._may_start():
                 self._give_back_claimed()
+            self._following = self._may_follow()
             while self._claimed and waiting is None and (self._turn > 0 or self._amid_a_chain):
                 self._turn -= 1
                 self._followed = False
-                waiting = self._begin(*self._claimed.popleft())
-                if traces(mine) != untouched:
+                task, now = self._claimed.popleft()
+                waiting = self._begin(task, now)
+                if self._latest > until or traces(mine) != untouched:
                     break
         finally:
             self._beginners -= 1
@@ -190,7 +197,7 @@ class Running:
 
     def _follow(self, chain: Chain, *, succeeded: bool) -> None:
         """Begin with whoever is next in a chain."""
-        if not (succeeded and self._may_follow()):
+        if not (succeeded and self._following):
             self._chains.drop(chain)
             return
         following = chain.waiting.popleft()
@@ -212,15 +219,13 @@ class Running:
         if task.expires_at is not None and overdue(task, now):
             self._refuse(Report(task, lifecycle.expire, "expired"))
             return None
-        options = NO_OPTIONS if task.options is None else readable_options(task)
-        if isinstance(options, Failure):
-            self._spoil(task, options)
+        try:
+            options = NO_OPTIONS if task.options is None else unpack_options(task.options)
+            arguments = self._executor.arguments(definition, task)
+        except Exception as error:
+            self._spoil(task, Failure.of(error))
             return None
-        arguments = self._executor.arguments(definition, task)
-        if isinstance(arguments, Failure):
-            self._spoil(task, arguments)
-            return None
-        started = self._loop.time()
+        started = self._latest = self._loop.time()
         timeout = definition.settings.timeout if options.timeout is None else options.timeout
         attempt = Attempt(task, definition, options, arguments, started, timeout, self._introduce)
         if self._events.observed:
@@ -291,7 +296,8 @@ class Running:
         try:
             waits_for = work.send(None)
         except StopIteration as stop:
-            self._end(attempt, self._returned(attempt, stop.value))
+            ran = self._loop.time() - attempt.started
+            self._end(attempt, self._executor.returned(attempt, stop.value, ran))
         except BaseException as error:
             self._end(attempt, self._raised(attempt, error))
         else:
@@ -303,34 +309,44 @@ class Running:
         try:
             value = await rest
         except BaseException as error:
-            self._end(attempt, self._raised(attempt, error))
+            report = self._raised(attempt, error)
         else:
-            self._end(attempt, self._returned(attempt, value))
+            report = self._returned(attempt, value)
+        self._following = self._may_follow()
+        self._end(attempt, report)
 
     def _end(self, attempt: Attempt, report: Report | None) -> None:
         """The handler has returned: report it, unless its outcome was known before, and let others have its slot."""
-        succeeded = report is not None and report.kind == "completed" and not attempt.finished
-        chain = self._chains.members.get(attempt.task.id) if self._chains.members else None
+        members = self._chains.members
+        chain = members.get(attempt.task.id) if members else None
         if chain is not None and not chain.waiting:
             chain = None
+        succeeded = False
         try:
-            if succeeded and report is not None:
-                self._reporter.add(report, last=chain is None)
-            elif not attempt.finished and report is not None:
-                self._report(attempt, report)
+            if report is not None and not attempt.finished:
+                succeeded = report.kind == "completed"
+                if succeeded:
+                    self._reporter.add(report, last=chain is None)
+                else:
+                    self._report(attempt, report)
         finally:
             attempt.finished = True
-            self._attempts.pop(attempt, None)
             if attempt.known is not None:
                 self.lent -= attempt.known.lent
             if chain is not None:
                 self._follow(chain, succeeded=succeeded)
-            if attempt.armed is not None:
-                self._deadlines.disarm(attempt.armed, attempt)
-            if self.stuck and attempt in self.stuck:
-                self.stuck.discard(attempt)
-                log.warning("the stuck task %s has returned at last", attempt.task.id)
+            if attempt in self._attempts:
+                self._forget(attempt)
             self.freed.set()
+
+    def _forget(self, attempt: Attempt) -> None:
+        """It had to wait, and may not be interrupted any more."""
+        del self._attempts[attempt]
+        if attempt.armed is not None:
+            self._deadlines.disarm(attempt.armed, attempt)
+        if attempt in self.stuck:
+            self.stuck.discard(attempt)
+            log.warning("the stuck task %s has returned at last", attempt.task.id)
 
     def _report(self, attempt: Attempt, report: Report) -> None:
         if attempt.known is not None and (left := attempt.known.left) is not None:

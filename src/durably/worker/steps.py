@@ -19,7 +19,7 @@ Work = Coroutine[Any, Any, Any]
 
 def as_coroutine(awaitable: Awaitable[Any]) -> Work:
     """What can be driven step by step."""
-    return awaitable if isinstance(awaitable, CoroutineType) else _awaited(awaitable)
+    return awaitable if type(awaitable) is CoroutineType else _awaited(awaitable)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

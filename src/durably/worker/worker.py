@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from durably.client.engine import Engine
-from durably.core.change import Change
-from durably.core.task import State, Task
+from durably.core.task import Task
 from durably.errors import DurablyError
 from durably.observe.events import Event
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import set_progress
-from durably.stores.operations.handover import frees_a_place
 from durably.stores.operations.keys import Behind
 from durably.stores.operations.settle import Went
 from durably.stores.operations.sweep import cancelled
@@ -30,7 +28,7 @@ from durably.worker.execute import AnyDefinition
 from durably.worker.options import WorkerOptions
 from durably.worker.relay import Relay
 from durably.worker.report import Reporter
-from durably.worker.running import AT_ONCE, Running
+from durably.worker.running import Running
 from durably.worker.scanners import Expirer, Promoter, Pruner, Reaper, Scanner, supervise
 from durably.worker.session import Heartbeat, Session
 from durably.worker.tenure import MakeHeartbeat, Tenure
@@ -41,6 +39,8 @@ LINGER = 0.005
 LINGERS = 4
 SELDOM = 3
 """Who found no more than so many tasks since it last slept goes to sleep sooner: the next one comes with a notice."""
+FEW = 32
+"""So many are claimed for all the free slots at once: to do it in two halves would not pay."""
 ALONE_CHECK = 1.0
 """How often a worker that drains for a lonely task asks whether someone else has taken it."""
 LAST_FLUSH = 5.0
@@ -158,6 +158,7 @@ class Worker:
             lambda: self._current.id,
             self._spare,
             self._go_on,
+            self._wakeups.nudge,
             chains,
             self._options.ahead,
         )
@@ -166,7 +167,6 @@ class Worker:
             self._engine.events,
             self._engine.sealed,
             self._options.concurrency * self._options.ahead,
-            self._nudged,
             lambda: self._running.freed.set(),
             lambda: len(self._running),
         )
@@ -355,7 +355,7 @@ class Worker:
 
         None when it could not be done and should be tried again.
         """
-        half = max(self._options.concurrency // 2, AT_ONCE)
+        half = max(self._options.concurrency // 2, FEW)
         room = 1 if alone else min(self._free, half)
         found = await self._claims.claim(self._current, room, fresh=fresh, alone=alone, lightly=lightly)
         if found is None:
@@ -456,15 +456,3 @@ class Worker:
             if progress is not None:
                 with contextlib.suppress(DurablyError):
                     await self._store.arun(set_progress(context.id, context.token, progress, None))
-
-    def _nudged(self, changes: Sequence[Change]) -> None:
-        """A change of ours may let something else run at once."""
-        for change in changes:
-            task = change.task
-            waits = task.key is not None and (task.queue, task.key) not in self._relay.went
-            limited = task.gate is not None and not (
-                frees_a_place(change) and (task.queue, task.gate) in self._relay.handed_over
-            )
-            if waits or limited or task.limited or change.state is State.READY:
-                self._wakeups.nudge()
-                return

@@ -41,30 +41,14 @@ def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward) -> 
 
 def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
     """Apply each change whose task is still as it was decided on; answer Stale, with the current task, for the rest."""
-    if are_plain_successes(changes) and _are_distinct(changes):
-        return Operation(
-            "commit", lambda q: apply(q, changes) if "drop_revived" in q else finish(q, changes), single=True
-        )
-    return Operation("commit", lambda q: apply(q, changes))
+    return commit_plain(changes) if are_plain_successes(changes) else Operation("commit", lambda q: apply(q, changes))
 
 
-def _are_keyed_successes(changes: Sequence[Change]) -> bool:
-    """Whether nothing is to be written but that heads of keys, and followers, are done that one worker has run."""
-    session, done, leased = changes[0].task.session if changes else None, State.DONE, State.LEASED.value
-    return session is not None and all(
-        [
-            change.state is done
-            and (task := change.task).key is not None
-            and task.state == leased
-            and task.session == session
-            and task.gate is None
-            and task.unique_scope is None
-            and not task.limited
-            and not change.spawned
-            and change.attempt is None
-            for change in changes
-        ]
-    )
+def commit_plain(changes: Sequence[Change]) -> Operation[list[Verdict]]:
+    """The same of successes on which nothing hangs."""
+    if not _are_distinct(changes):
+        return Operation("commit", lambda q: apply(q, changes))
+    return Operation("commit", lambda q: apply(q, changes) if "drop_revived" in q else finish(q, changes), single=True)
 
 
 def _is_limited_success(change: Change) -> bool:
@@ -98,7 +82,7 @@ def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
 
 def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) -> Steps[Committed]:
     """Lock gates, then keys, then tasks; write; give back what the tasks held."""
-    if "finish_keyed_tasks" in q and "drop_revived" not in q and _are_keyed_successes(changes):
+    if changes and "finish_keyed_tasks" in q and "drop_revived" not in q:
         done = yield from finish_in_order(q, changes, onward)
         if done is not None:
             went = yield from pass_on(q, done.last, done.held, onward)

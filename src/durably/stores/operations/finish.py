@@ -18,18 +18,19 @@ _decode = msgspec.json.Decoder(list[str]).decode
 def are_plain_successes(changes: Sequence[Change]) -> bool:
     """Whether all of these tasks are done and nothing hangs on any: no key, no limit, no unique key, no successor."""
     done = State.DONE
-    return all(
-        [
-            change.state is done
-            and (task := change.task).key is None
-            and task.gate is None
-            and task.unique_scope is None
-            and not task.limited
-            and not change.spawned
-            and change.attempt is None
-            for change in changes
-        ]
-    )
+    for change in changes:
+        task = change.task
+        if (
+            task.key is not None
+            or change.state is not done
+            or task.gate is not None
+            or task.unique_scope is not None
+            or task.limited
+            or change.spawned
+            or change.attempt is not None
+        ):
+            return False
+    return True
 
 
 def is_simple_success(change: Change) -> bool:

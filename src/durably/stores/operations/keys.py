@@ -124,7 +124,7 @@ def in_keys(rows: Rows, tasks: Sequence[Task], waiting: dict[Key, list[Task]]) -
         chain.append(task)
     for chain in waiting.values():
         chain.sort(key=_place)
-    return Heads(waiting, {task.id for task, row in zip(tasks, rows, strict=True) if row[-1]})
+    return Heads(waiting, {row[0] for row in rows if row[-1]})
 
 
 _place = attrgetter("seq")
@@ -150,7 +150,9 @@ def followers_of(
         return found
     fitting = None
     for task in waiting:
-        if task.crashes or task.once or task.created_at > cutoff or not is_plain(task) or task.id in early:
+        if task.crashes or task.once or task.created_at > cutoff or task.id in early:
+            break
+        if (task.gate is not None or task.alone or task.unique_scope is not None) and not is_plain(task):
             break
         if task.name != fitting:
             fitting = task.name
@@ -168,7 +170,7 @@ def lease_keys(q: Queries, heads: Sequence[Task], behind: Behind) -> Steps[None]
             [task.queue for task in heads],
             [task.key for task in heads],
             [task.id for task in heads],
-            [listed(one.id for one in behind.get(task.id, ())) for task in heads],
+            [listed([one.id for one in behind.get(task.id, ())]) for task in heads],
             heads[0].token,
             heads[0].started_at,
             heads[0].session,

@@ -97,15 +97,13 @@ class InOrder(msgspec.Struct, gc=False):
 def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None) -> Steps[InOrder | None]:
     """End tasks of keys that are done, each key's in the order of its row: all of them, or it must be done otherwise.
 
-    They are looked for where they were when they were leased. None if somebody's place is not known, if not all are
-    kept equally long, or if those of a key have not been leased together.
+    They are looked for where they were when they were leased. None if anything else is to be written, if somebody's
+    place is not known, if not all are kept equally long, or if those of a key have not been leased together.
     """
+    chains = _in_chains(changes)
+    if chains is None:
+        return None
     keep_for = changes[0].keep_for
-    if any([change.keep_for != keep_for or change.task.place is None for change in changes]):
-        return None
-    chains = _by_key(changes)
-    if not all([_share_a_lease(chain) for chain in chains.values()]):
-        return None
     keys = sorted(chains)
     going = {} if onward is None else onward.going
     left = {key: _behind(chains[key], going[key]) for key in keys if key in going}
@@ -143,16 +141,40 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
 _arrival = attrgetter("task.seq")
 
 
-def _by_key(changes: Sequence[Change]) -> dict[Key, list[Change]]:
-    """The changes of each key. Those of one key most often come one after the other."""
+def _in_chains(changes: Sequence[Change]) -> dict[Key, list[Change]] | None:
+    """The changes of each key, if they are successes of one worker on which nothing hangs, and can be written together.
+
+    Those of one key most often come one after the other.
+    """
+    session, keep_for = changes[0].task.session, changes[0].keep_for
+    if session is None:
+        return None
     chains: dict[Key, list[Change]] = {}
     chain: list[Change] = []
-    queue = key = None
+    queue = key = token = None
+    done, leased = State.DONE, State.LEASED.value
     for change in changes:
         task = change.task
+        if (
+            change.state is not done
+            or task.key is None
+            or task.state != leased
+            or task.session != session
+            or task.gate is not None
+            or task.unique_scope is not None
+            or task.limited
+            or task.place is None
+            or change.keep_for != keep_for
+            or change.spawned
+            or change.attempt is not None
+        ):
+            return None
         if task.key != key or task.queue != queue:
             queue, key = task.queue, task.key
-            chain = chains.setdefault((task.queue, task.key or ""), [])
+            chain = chains.setdefault((queue, key), [])
+            token = chain[0].task.token if chain else task.token
+        if task.token != token:
+            return None
         chain.append(change)
     return chains
 
@@ -160,11 +182,7 @@ def _by_key(changes: Sequence[Change]) -> dict[Key, list[Change]]:
 def _behind(chain: Sequence[Change], going: Sequence[str]) -> list[str]:
     """Those with whom a worker goes on when these are settled."""
     settled = {change.task.id for change in chain}
-    return [task for task in going if task not in settled]
-
-
-def _share_a_lease(chain: Sequence[Change]) -> bool:
-    return len(chain) == 1 or len({change.task.token for change in chain}) == 1
+    return [] if settled.issuperset(going) else [task for task in going if task not in settled]
 
 
 def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[str, int]) -> Sequence[str]:
