@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from durably import Durably
+from durably.worker import running
 from durably.worker.running import AT_ONCE
 from durably.worker.steps import Rest, as_coroutine
 
@@ -22,6 +23,12 @@ held: list[Any] = []
 @pytest.fixture
 def app(sqlite_path: Path) -> Durably:
     return Durably(f"sqlite:///{sqlite_path}")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, the loop turns after so many attempts only."""
+    monkeypatch.setattr(running, "TURN", 3600.0)
 
 
 def mine() -> asyncio.Task[Any]:
@@ -42,6 +49,22 @@ def test_quick_handlers_take_turns_in_one_task(app: Durably) -> None:
 
     assert len(seen) == AT_ONCE
     assert len(set(seen)) == 1
+
+
+def test_the_loop_turns_between_handlers_that_take_their_time(app: Durably, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "TURN", -1.0)
+    turns: list[int] = []
+
+    @app.task
+    async def thorough() -> None:
+        asyncio.get_running_loop().call_soon(lambda: turns.append(len(began)))
+        began.append(None)
+
+    began: list[None] = []
+    app.enqueue_many(thorough.call() for _ in range(5))
+    app.tick()
+
+    assert turns == [1, 2, 3, 4, 5]
 
 
 def keep(task: asyncio.Task[Any]) -> None:

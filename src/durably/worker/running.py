@@ -29,7 +29,7 @@ log = logging.getLogger("durably.running")
 AT_ONCE = 32
 """So many attempts begin in a row before the loop turns,"""
 TURN = 0.0005
-"""unless the last of them began so many seconds after the first: then their handlers take their time."""
+"""unless one of them ended so many seconds after the first began: then their handlers take their time."""
 LENT = 1000
 """So many attempts may wait beside those that have a slot."""
 LAST_CHANCE = 5.0
@@ -225,7 +225,7 @@ class Running:
         except Exception as error:
             self._spoil(task, Failure.of(error))
             return None
-        started = self._latest = self._loop.time()
+        started = self._loop.time()
         timeout = definition.settings.timeout if options.timeout is None else options.timeout
         attempt = Attempt(task, definition, options, arguments, started, timeout, self._introduce)
         if self._events.observed:
@@ -296,9 +296,11 @@ class Running:
         try:
             waits_for = work.send(None)
         except StopIteration as stop:
-            ran = self._loop.time() - attempt.started
+            self._latest = self._loop.time()
+            ran = self._latest - attempt.started
             self._end(attempt, self._executor.returned(attempt, stop.value, ran))
         except BaseException as error:
+            self._latest = self._loop.time()
             self._end(attempt, self._raised(attempt, error))
         else:
             return Rest(work, variables, waits_for)
