@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
@@ -26,6 +26,7 @@ from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import clock
 from durably.stores.operations.sweep import describe_session, held, open_session
 from durably.stores.sqlite.store import SqliteStore
+from durably.stores.sqlite.together import Job
 from durably.stores.statement import Operation, Queries, Steps
 
 
@@ -254,9 +255,9 @@ def test_a_group_that_cannot_be_written_waits_once_and_one_bad_operation_harms_o
         written: list[int] = []
         write = store._write
 
-        def counted(ops: list[Operation[Any]]) -> list[Any]:
-            written.append(len(ops))
-            return write(ops)
+        def counted(jobs: Sequence[Job]) -> list[Any]:
+            written.append(len(jobs))
+            return write(jobs)
 
         assert store._together is not None
         store._together._write = counted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from durably.core.task import Draft
 from durably.stores.drive import drive
 from durably.stores.protocol import Caller
 from durably.stores.sqlite.store import SqliteStore
+from durably.stores.sqlite.together import Job
 from durably.stores.statement import Operation
 
 T = TypeVar("T")
@@ -101,8 +103,9 @@ class MortalStore(SqliteStore):
         connection.execute("PRAGMA synchronous = OFF")
         return connection
 
-    def _written(self, ops: list[Operation[Any]]) -> list[Any]:
-        [op] = ops
+    def _written(self, jobs: Sequence[Job]) -> list[Any]:
+        [op] = jobs
+        assert isinstance(op, Operation)
         with self._lock:
             connection = self._writing()
             connection.execute("BEGIN IMMEDIATE")

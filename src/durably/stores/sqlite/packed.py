@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,28 +46,39 @@ def packed_columns() -> str:
     )
 
 
-def fetched(connection: sqlite3.Connection, text: str, args: Sequence[Any]) -> Rows:
-    """The rows of a query that packs them; one by one if they are too large for one."""
+class Packed(NamedTuple):
+    """The rows of a query that packs them."""
+
+    text: str
+    shared: list[Any]
+
+    def unpacked(self) -> Rows:
+        """The rows as they would have come one by one."""
+        rows = []
+        bare = _NOTHING + self.shared
+        for row in _decode(self.text):
+            row[_PAYLOAD] = bytes.fromhex(row[_PAYLOAD])
+            if len(row) == len(OFTEN):
+                row += bare
+            else:
+                for place in _MAYBE:
+                    if row[place] is not None:
+                        row[place] = bytes.fromhex(row[place])
+                row += self.shared
+            rows.append(_in_order(row))
+        return rows
+
+
+def fetched(connection: sqlite3.Connection, text: str, args: Sequence[Any]) -> Packed | Rows:
+    """What a query answers that packs its rows; one by one if they are too large for one."""
     try:
         [(packed, *shared)] = connection.execute(text, args).fetchall()
     except sqlite3.DataError:
         text = text.replace(packed_columns(), task_columns(""))
         return connection.execute(text, args).fetchall()
-    return unpacked(packed, shared)
+    return Packed(packed, shared)
 
 
-def unpacked(text: str, shared: list[Any]) -> Rows:
-    """The rows as they would have come one by one."""
-    rows = []
-    bare = _NOTHING + shared
-    for row in _decode(text):
-        row[_PAYLOAD] = bytes.fromhex(row[_PAYLOAD])
-        if len(row) == len(OFTEN):
-            row += bare
-        else:
-            for place in _MAYBE:
-                if row[place] is not None:
-                    row[place] = bytes.fromhex(row[place])
-            row += shared
-        rows.append(_in_order(row))
-    return rows
+def unpacked(found: Packed | Rows) -> Rows:
+    """The rows, however they came."""
+    return found.unpacked() if isinstance(found, Packed) else found

@@ -8,7 +8,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, cast
@@ -18,12 +18,12 @@ from durably.core.moment import Clock, HostClock
 from durably.core.task import Draft
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
 from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
-from durably.stores.drive import drive
+from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
 from durably.stores.sqlite.examine import examine
-from durably.stores.sqlite.packed import BEGINNING, fetched, packed_columns
-from durably.stores.sqlite.together import Together
+from durably.stores.sqlite.packed import BEGINNING, Packed, fetched, packed_columns, unpacked
+from durably.stores.sqlite.together import Job, Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.start import InThread, Started
 from durably.stores.statement import Dialect, Operation, Rows, Statement, load, plain_calls
@@ -114,8 +114,11 @@ class SqliteStore:
 
     async def arun(self, op: Operation[T]) -> T:
         thread, together = self._writer_thread()
+        if op.writes and op.single:
+            # The loop takes the steps between its statements, and the thread can go on with what others want.
+            return await adrive(op.steps(self.queries), lambda statement: _answered(together, statement))
         if op.writes:
-            return await together.run(op)
+            return cast(T, await together.run(op))
         return await asyncio.get_running_loop().run_in_executor(thread, self.run, op)
 
     def _writer_thread(self) -> tuple[ThreadPoolExecutor, Together]:
@@ -200,23 +203,30 @@ class SqliteStore:
             self._writer = self._connect()
         return self._writer
 
-    def _write(self, ops: list[Operation[Any]]) -> list[Any]:
-        """Run operations in one transaction; all of them, or none."""
+    def _write(self, jobs: Sequence[Job]) -> list[Any]:
+        """Do these in one transaction; all of them, or none."""
         if not self._migrated:
             self.migrate()
-        return self._patiently(self._written, ops)
+        return self._patiently(self._written, jobs)
 
-    def _written(self, ops: list[Operation[Any]]) -> list[Any]:
+    def _written(self, jobs: Sequence[Job]) -> list[Any]:
         with self._lock:
             connection = self._writer or self._writing()
-            if len(ops) == 1 and ops[0].single:
-                return [drive(ops[0].steps(self.queries), self._alone)]
+            if len(jobs) == 1:
+                [job] = jobs
+                if isinstance(job, Statement):
+                    return [self._alone(job)]
+                if job.single:
+                    return [drive(job.steps(self.queries), lambda statement: unpacked(self._alone(statement)))]
             with _transaction(connection):
-                return [
-                    drive(op.steps(self.queries), lambda statement: self.execute(connection, statement)) for op in ops
-                ]
+                return [self._within(connection, job) for job in jobs]
 
-    def _alone(self, statement: Statement) -> Rows:
+    def _within(self, connection: sqlite3.Connection, job: Job) -> Any:
+        if isinstance(job, Statement):
+            return _executed(connection, plain_calls(job, self.clock.now()))
+        return drive(job.steps(self.queries), lambda statement: self.execute(connection, statement))
+
+    def _alone(self, statement: Statement) -> Packed | Rows:
         """Run a statement in a transaction of its own; a lone call is one by itself."""
         connection = self._writing()
         calls = plain_calls(statement, self.clock.now())
@@ -239,7 +249,7 @@ class SqliteStore:
 
     def execute(self, connection: sqlite3.Connection, statement: Statement) -> Rows:
         """Run one statement of an operation."""
-        return _executed(connection, plain_calls(statement, self.clock.now()))
+        return unpacked(_executed(connection, plain_calls(statement, self.clock.now())))
 
     def _migrate(self) -> list[str]:
         connection = self._writing()
@@ -321,13 +331,17 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, ...]]]) -> Rows:
+async def _answered(together: Together, statement: Statement) -> Rows:
+    return unpacked(await together.run(statement))
+
+
+def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, ...]]]) -> Packed | Rows:
+    """What the calls answer. Those before a query that packs its rows have no answer."""
     rows: Rows = []
     for text, args in calls:
         if text.startswith(BEGINNING):
-            rows += fetched(connection, text, args)
-        else:
-            rows += connection.execute(text, args).fetchall()
+            return fetched(connection, text, args)
+        rows += connection.execute(text, args).fetchall()
     return rows
 
 

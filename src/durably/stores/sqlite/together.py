@@ -7,24 +7,25 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from durably.errors import StoreUnavailable
-from durably.stores.statement import Operation
-
-T = TypeVar("T")
+from durably.stores.statement import Operation, Statement
 
 MOST = 50
-"""So many operations share a transaction at most."""
+"""So many share a transaction at most."""
 
-Write = Callable[[list[Operation[Any]]], list[Any]]
+Job = Operation[Any] | Statement
+"""What is wanted: an operation, or one statement of an operation whose steps are taken elsewhere."""
+
+Write = Callable[[list[Job]], list[Any]]
 
 
 class _Waiting:
-    __slots__ = ("answer", "error", "future", "loop", "op")
+    __slots__ = ("answer", "error", "future", "job", "loop")
 
-    def __init__(self, op: Operation[Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.op = op
+    def __init__(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        self.job = job
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.answer: Any = None
@@ -40,7 +41,7 @@ class _Waiting:
 
 
 class Together:
-    """Runs writing operations in a thread, in order of arrival: whatever has arrived goes into the next transaction."""
+    """Writes in a thread, in order of arrival: whatever has arrived goes into the next transaction."""
 
     def __init__(self, thread: ThreadPoolExecutor, write: Write) -> None:
         self._thread = thread
@@ -49,16 +50,15 @@ class Together:
         self._arrived: list[_Waiting] = []
         self._busy = False
 
-    async def run(self, op: Operation[T]) -> T:
-        """Run an operation; it is committed when this returns."""
-        mine = _Waiting(op, asyncio.get_running_loop())
+    async def run(self, job: Job) -> Any:
+        """Do it; it is committed when this returns."""
+        mine = _Waiting(job, asyncio.get_running_loop())
         with self._lock:
             self._arrived.append(mine)
             if not self._busy:
                 self._thread.submit(self._write_next)
                 self._busy = True
-        answer: T = await mine.future
-        return answer
+        return await mine.future
 
     def _write_next(self) -> None:
         """Write what has arrived. What arrives meanwhile is next, behind the reads that have waited for the thread."""
@@ -75,7 +75,7 @@ class Together:
     def _write_batch(self, batch: list[_Waiting]) -> None:
         """One transaction for all; if it cannot be, one for each, so that only those fail that must."""
         try:
-            answers = self._write([waiting.op for waiting in batch])
+            answers = self._write([waiting.job for waiting in batch])
         except BaseException as error:
             # A store that is away is away for all of them, and each would wait as long again to find out.
             if len(batch) == 1 or isinstance(error, StoreUnavailable):
