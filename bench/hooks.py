@@ -21,7 +21,7 @@ from durably.deliveries.client import Client
 from durably.deliveries.guard import Guard
 from durably.deliveries.http import Webhook
 from durably.observe.events import Event
-from durably.worker.memory import settle_in
+from durably.worker.interpreter import settle_in
 
 CONCURRENCY = 500
 PAYLOAD = "x" * 200
@@ -63,7 +63,7 @@ async def _work(url: str, schema: str) -> None:
     with opened(url, schema) as app:
         worker = app.worker(concurrency=CONCURRENCY, queues=["deliveries"])
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-        settle_in()
+        settle_in(threaded=app.store.threaded)
         protocol.wait_for_the_start()
         await worker.run()
         await app.aclose()

@@ -16,7 +16,7 @@ from durably.bench import protocol
 from durably.bench.program import counts, prepare
 from durably.bench.protocol import say
 from durably.observe.events import Event
-from durably.worker.memory import settle_in
+from durably.worker.interpreter import settle_in
 
 CONNECTIONS = 20
 CONCURRENCY = 200
@@ -71,7 +71,7 @@ async def _work(url: str, schema: str) -> None:
     with opened(url, schema) as app:
         worker = app.worker(concurrency=CONCURRENCY, queues=["deliveries"])
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-        settle_in()
+        settle_in(threaded=app.store.threaded)
         protocol.wait_for_the_start()
         await worker.run()
         await app.aclose()

@@ -19,6 +19,7 @@ from durably.cli.child import Signals
 from durably.cli.parent import LONGEST_PAUSE, STEADY, died, next_pause
 from durably.cli.usage import Usage
 from durably.cli.worker import queues_to_serve
+from durably.worker.interpreter import TURN
 from tests.support.command import SAFETY, run, start
 
 APPLICATION = """
@@ -68,6 +69,11 @@ def kill_the_first_process():
     if not Path("killed").exists():
         Path("killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+def time_turns():
+    print("turns", round(sys.getswitchinterval() * 1_000_000), flush=True)
 
 
 @app.task(timeout="50ms")
@@ -326,6 +332,13 @@ def test_without_a_parent_the_tasks_run_in_the_process_itself(site: Site) -> Non
     worker = site.work("--no-parent")
 
     assert heard(worker, "quick") == worker.pid
+
+
+def test_a_thread_that_writes_gets_its_turns_beside_the_tasks(site: Site) -> None:
+    site.enqueue("time_turns")
+    worker = site.work("--no-parent")
+
+    assert heard(worker, "turns") == TURN * 1_000_000 < 5000
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,9 @@ def main() -> None:
     for lane in lanes:
         lane.start()
     for lane in lanes:
-        lane.join()
+        # A signal may reach any thread, and is heard by this one only when it is awake.
+        while lane.is_alive():
+            lane.join(0.2)
     app.close()
 
 

@@ -298,6 +298,27 @@ def test_an_event_loop_goes_on_while_something_is_written(tmp_path: Path) -> Non
     store.close()
 
 
+def test_the_steps_of_a_lone_operation_are_taken_by_the_loop_and_those_of_a_transaction_where_it_writes(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(str(tmp_path / "steps.db"))
+    seen: list[threading.Thread] = []
+
+    def steps(q: Queries) -> Steps[None]:
+        seen.append(threading.current_thread())
+        yield q("lock_session", "nobody")
+        seen.append(threading.current_thread())
+        yield q("lock_session", "nobody")
+
+    asyncio.run(store.arun(Operation("lone", steps, single=True)))
+    assert set(seen) == {threading.current_thread()}
+    seen.clear()
+    asyncio.run(store.arun(Operation("whole", steps)))
+    assert threading.current_thread() not in seen
+    assert len(set(seen)) == 1
+    store.close()
+
+
 def test_a_write_whose_event_loop_was_closed_does_not_stop_the_next(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "loops.db"))
     entered, leave = threading.Event(), threading.Event()

@@ -21,7 +21,7 @@ from durably.client.definition import Bound, Definition
 from durably.core.options import CallOptions
 from durably.core.retry import Retry
 from durably.observe.events import Event
-from durably.worker.memory import settle_in
+from durably.worker.interpreter import settle_in
 
 CONCURRENCY = 2000
 AHEAD = "DURABLY_BENCH_AHEAD"
@@ -187,7 +187,7 @@ async def _work(url: str, schema: str, mark: protocol.Handler) -> None:
     with opened(url, schema, mark) as (app, _):
         worker = app.worker(concurrency=CONCURRENCY, ahead=int(os.environ.get(AHEAD, "1")))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-        settle_in()
+        settle_in(threaded=worker.threaded)
         protocol.wait_for_the_start()
         await worker.run()
         await app.aclose()

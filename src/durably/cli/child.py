@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from durably.worker.memory import settle_in
+from durably.worker.interpreter import settle_in
 from durably.worker.worker import Worker
 
 log = logging.getLogger("durably.child")
@@ -46,7 +46,7 @@ def run(worker: Worker, control: int | None) -> int:
     A parent speaks through the pipe `control`, so that a signal sent to the whole process group counts once. Without
     a parent the first signal stops the worker and the second ends the process.
     """
-    settle_in()
+    settle_in(threaded=worker.threaded)
     return asyncio.run(_serve(worker, control))
 
 

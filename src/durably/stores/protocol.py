@@ -51,6 +51,8 @@ class Store(Protocol):
     queries: Queries
     sleeps: bool
     """Whether sessions announce that they sleep, so that an enqueue knows whether to notify."""
+    threaded: bool
+    """Whether it works in a thread of this process, which must get its turns beside the tasks."""
 
     @property
     def address(self) -> str:

@@ -98,6 +98,11 @@ class Worker:
             self._running.freed.set()
 
     @property
+    def threaded(self) -> bool:
+        """Whether its store works in a thread of this process."""
+        return self._store.threaded
+
+    @property
     def session(self) -> str | None:
         """The id of its session while it runs."""
         return self._tenure.session_id if self._started else None

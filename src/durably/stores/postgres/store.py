@@ -46,6 +46,7 @@ class PostgresStore:
     """
 
     sleeps = True
+    threaded = False
 
     def __init__(self, url: str, *, schema: str = "durably", listen_url: str | None = None) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", schema):

@@ -59,6 +59,7 @@ class SqliteStore:
     """
 
     sleeps = False
+    threaded = True
 
     def __init__(self, path: str, clock: Clock | None = None, *, patience: float = PATIENCE) -> None:
         if sqlite3.sqlite_version_info < (3, 40):

@@ -427,6 +427,7 @@ class SimulatedStore:
     """The store as one process sees it: through the network."""
 
     sleeps = False
+    threaded = False
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network
