@@ -337,12 +337,16 @@ async def _answered(together: Together, statement: Statement) -> Rows:
 
 
 def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, ...]]]) -> Packed | Rows:
-    """What the calls answer. Those before a query that packs its rows have no answer."""
+    """What the calls answer, one after the other; packed if only the last one answers, and packs its rows."""
     rows: Rows = []
-    for text, args in calls:
-        if text.startswith(BEGINNING):
-            return fetched(connection, text, args)
-        rows += connection.execute(text, args).fetchall()
+    for place, (text, args) in enumerate(calls, 1):
+        if not text.startswith(BEGINNING):
+            rows += connection.execute(text, args).fetchall()
+            continue
+        found = fetched(connection, text, args)
+        if place == len(calls) and not rows:
+            return found
+        rows += unpacked(found)
     return rows
 
 
