@@ -13,7 +13,7 @@ from durably.core.task import Task
 from durably.stores.operations.claim import claim
 from durably.stores.operations.commit import cancel_now, commit_and_go_on, set_progress
 from durably.stores.operations.control import set_limit, set_queue
-from durably.stores.operations.read import list_keys
+from durably.stores.operations.read import get, list_keys
 from durably.stores.operations.settle import Onward
 from durably.stores.operations.sweep import expired
 from durably.testing.conformance.whying import why
@@ -299,3 +299,27 @@ class RunningAhead:
 
         for key in range(4):
             assert [number for number in seen if number % 4 == key] == list(range(key, 80, 4))
+
+    def test_a_worker_that_was_told_to_stop_begins_with_none_of_those_who_wait_behind(self, world: World) -> None:
+        seen: list[int] = []
+
+        @world.app.task
+        async def work(number: int) -> None:
+            seen.append(number)
+            worker.stop()
+            await asyncio.sleep(0)
+
+        async def story() -> list[str]:
+            handles = [await work.using(key="k").aenqueue(number) for number in range(3)]
+            await worker.run()
+            return [handle.id for handle in handles]
+
+        worker = world.app.worker(concurrency=10, ahead=5)
+        ids = world.await_(story())
+
+        assert seen == [0]
+        assert sorted((task.state, task.spent) for task in world.run(get(ids))) == [
+            ("blocked", 0),
+            ("blocked", 0),
+            ("done", 1),
+        ]
