@@ -150,9 +150,7 @@ def followers_of(
         return found
     fitting = None
     for task in waiting:
-        if task.crashes or task.once or task.created_at > cutoff or task.id in early:
-            break
-        if (task.gate is not None or task.alone or task.unique_scope is not None) and not is_plain(task):
+        if task.crashes or task.once or task.created_at > cutoff or not is_plain(task) or task.id in early:
             break
         if task.name != fitting:
             fitting = task.name
