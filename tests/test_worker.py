@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import sqlite3
 import sys
@@ -22,6 +23,7 @@ from durably.core.task import Task
 from durably.stores.operations.claim import Claim
 from durably.stores.operations.keys import Behind
 from durably.stores.operations.sweep import open_session
+from durably.stores.postgres.store import PostgresStore
 from durably.stores.statement import Operation
 from durably.worker.claims import SWEEP, Claims
 from durably.worker.relay import Relay
@@ -64,6 +66,45 @@ def test_a_sleeping_worker_is_woken_by_an_enqueue_of_someone_else(app: Durably) 
         return results
 
     assert asyncio.run(story()) == [0, 1, 2]
+    stranger.close()
+
+
+def test_a_worker_that_fell_asleep_finds_what_came_from_somebody_who_did_not_know_it(
+    migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came after the worker's last look, and without a hint."""
+    app, stranger = Durably(migrated_postgres_url), Durably(migrated_postgres_url)
+    idle_time = Claims.idle_time
+    came: list[str] = []
+
+    @stranger.task(name="work")
+    async def stand_in(number: int) -> int: ...  # type: ignore[empty-body]
+
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    async def late(claims: Claims, found: Claim, poll: float) -> float:
+        if not came:
+            assert isinstance(stranger.store, PostgresStore)
+            stranger.store._awake["default"] = math.inf
+            came.append((await asyncio.to_thread(stand_in.enqueue, 7)).id)
+        return await idle_time(claims, found, poll)
+
+    async def story() -> int:
+        worker = app.worker(poll=NEVER)
+        serving = asyncio.create_task(worker.run())
+        await asleep(app)
+        while not came:  # noqa: ASYNC110 - nothing tells that it came
+            await asyncio.sleep(0.01)
+        result = await work.handle(came[0]).aresult(120)
+        worker.stop()
+        await serving
+        await app.aclose()
+        return result
+
+    monkeypatch.setattr(Claims, "idle_time", late)
+    assert asyncio.run(story()) == 7
     stranger.close()
 
 

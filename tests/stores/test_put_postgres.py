@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,11 +16,13 @@ from durably import Durably, StoreRejected, StoreUnavailable
 from durably.client.definition import Definition
 from durably.core.lifecycle import complete
 from durably.core.task import Draft
+from durably.stores.operations.claim import sleep
 from durably.stores.operations.commit import commit
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.sweep import open_session
 from durably.stores.postgres.store import PostgresStore
 from durably.stores.postgres.wire import Wire
+from durably.stores.protocol import BELIEVED, UNHEARD
 
 
 @pytest.fixture
@@ -77,11 +82,12 @@ def lossy(monkeypatch: pytest.MonkeyPatch, *, landed: bool, meanwhile: Any = lam
     """Lose the connection once, before the statement was run, or after it."""
     put = Wire.put
 
-    def lose(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> bool:
+    def lose(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> int | None:
         monkeypatch.setattr(Wire, "put", put)
         if landed:
-            assert put(wire, text, values, formats)
+            assert put(wire, text, values, formats) is not None
         meanwhile()
+        wire._server.finish()
         raise psycopg.OperationalError("the connection was lost")
 
     monkeypatch.setattr(Wire, "put", lose)
@@ -97,6 +103,51 @@ def test_a_task_whose_answer_was_lost_is_accepted_once(
     work.enqueue(3)
 
     assert [row[4] for row in rows(app)] == [b'{"number":%d}' % number for number in (1, 2, 3)]
+
+
+def test_a_statement_that_was_given_up_for_lost_takes_no_effect_later(
+    app: Durably, work: Definition[[int], None]
+) -> None:
+    """The answer is lost while the server is still at it; meanwhile the task is sent again, and ends."""
+    with store_of(app).pool.connection() as putting:
+        pid = putting.backend[0]
+    with psycopg.connect(store_of(app).url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION durably.held_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF pg_backend_pid() = {pid} THEN PERFORM pg_advisory_xact_lock_shared(1); END IF; RETURN NEW; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER held_up BEFORE INSERT ON durably.tasks FOR EACH ROW EXECUTE FUNCTION durably.held_up()"
+        )
+        connection.execute("SELECT pg_advisory_lock(1)")
+        accepted: list[str] = []
+        thread = threading.Thread(target=lambda: accepted.append(work.enqueue(1).id))
+        thread.start()
+        waits = "SELECT FROM pg_stat_activity WHERE pid = %s AND wait_event = 'advisory'"
+        while connection.execute(waits, [pid]).fetchone() is None:
+            pass
+        with socket.socket(fileno=os.dup(putting.fileno())) as way:
+            way.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        drained = app.drain()
+        connection.execute("SELECT pg_advisory_unlock(1)")
+        while connection.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() is not None:
+            pass
+
+    assert drained == 1
+    assert rows(app) == []
+    assert app.handle(accepted[0]).info().state == "done"
+
+
+def test_a_connection_that_was_closed_by_the_server_is_made_anew(app: Durably, work: Definition[[int], None]) -> None:
+    work.enqueue(1)
+    with store_of(app).pool.connection() as putting:
+        pid = putting.backend[0]
+    with psycopg.connect(store_of(app).url, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+    work.enqueue(2)
+
+    assert [row[4] for row in rows(app)] == [b'{"number":1}', b'{"number":2}']
 
 
 def test_a_task_that_has_ended_before_it_was_sent_again_stays_ended(
@@ -118,12 +169,101 @@ def test_a_task_that_has_ended_before_it_was_sent_again_stays_ended(
     assert handle.info().state == "done"
 
 
+@pytest.fixture
+def looks(app: Durably, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of every task that is put, whether it was looked for somebody who sleeps."""
+    put, found = Wire.put, list[bool]()
+    heard = store_of(app).queries.text("insert_new")
+
+    def noted(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> int | None:
+        found.append(text == heard)
+        return put(wire, text, values, formats)
+
+    monkeypatch.setattr(Wire, "put", noted)
+    return found
+
+
+def test_while_nobody_sleeps_not_every_one_looks(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch, looks: list[bool]
+) -> None:
+    monkeypatch.setattr("durably.stores.postgres.store.BELIEVED", 3600)
+    work.enqueue(1)
+    work.enqueue(2)
+    work.using(queue="other").enqueue(3)
+    work.enqueue(4)
+
+    assert looks == [True, False, True, False]
+
+
+def test_what_was_seen_is_believed_for_a_moment_only(
+    app: Durably, work: Definition[[int], None], looks: list[bool]
+) -> None:
+    for number in range(3):
+        work.enqueue(number)
+        time.sleep(BELIEVED)
+
+    assert looks == [True] * 3
+
+
+def sleeper(url: str) -> psycopg.Connection[tuple[str]]:
+    """Somebody who sleeps on the default queue, and listens."""
+    store = PostgresStore(url)
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+    store.run(sleep("one", ["default"]))
+    store.close()
+    connection = psycopg.connect(url, autocommit=True)
+    connection.execute("LISTEN durably")
+    return connection
+
+
+def test_while_somebody_sleeps_every_one_tells(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch, looks: list[bool]
+) -> None:
+    monkeypatch.setattr("durably.stores.postgres.store.BELIEVED", 3600)
+    with sleeper(store_of(app).url) as listening:
+        for number in range(2):
+            work.enqueue(number)
+            assert [notice.payload for notice in listening.notifies(timeout=60, stop_after=1)] == ["default"]
+
+    assert looks == [True, True]
+
+
+def test_one_that_took_longer_than_a_sleeper_waits_tells_after_all(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch, looks: list[bool]
+) -> None:
+    noted = Wire.put
+
+    def slowly(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> int | None:
+        answer = noted(wire, text, values, formats)
+        time.sleep(UNHEARD)
+        return answer
+
+    monkeypatch.setattr(Wire, "put", slowly)
+    monkeypatch.setattr("durably.stores.postgres.store.BELIEVED", 3600)
+    with sleeper(store_of(app).url) as listening:
+        store_of(app)._awake["default"] = time.monotonic() + 3600
+        work.enqueue(1)
+        told = [notice.payload for notice in listening.notifies(timeout=60, stop_after=1)]
+
+    assert (looks, told) == ([False], ["default"])
+
+
+def test_only_so_many_queues_are_remembered(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("durably.stores.postgres.store.REMEMBERED", 2)
+    for name in "abc":
+        work.using(queue=name).enqueue(1)
+
+    assert list(store_of(app)._awake) == ["c"]
+
+
 def test_a_store_that_is_away_is_told_as_on_the_usual_way(
     app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work.enqueue(1)
 
-    def away(*_: Any) -> bool:
+    def away(*_: Any) -> int | None:
         raise psycopg.OperationalError("it is away")
 
     monkeypatch.setattr(Wire, "put", away)
@@ -137,7 +277,7 @@ def test_a_full_disk_is_told_at_once(
 ) -> None:
     work.enqueue(1)
 
-    def full(*_: Any) -> bool:
+    def full(*_: Any) -> int | None:
         raise psycopg.errors.DiskFull("no space left on device")
 
     monkeypatch.setattr(Wire, "put", full)
@@ -170,7 +310,7 @@ def test_a_second_thread_goes_the_usual_way_meanwhile(
     work.enqueue(1)
     put, asked, free = Wire.put, threading.Event(), threading.Event()
 
-    def slowly(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> bool:
+    def slowly(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> int | None:
         asked.set()
         free.wait()
         return put(wire, text, values, formats)

@@ -12,6 +12,12 @@ from durably.stores.statement import Operation, Queries
 
 T = TypeVar("T")
 
+BELIEVED = 0.005
+"""For so many seconds after a look that saw nobody asleep, whoever enqueues may believe that it is still so."""
+UNHEARD = 2 * BELIEVED
+"""So many seconds after it fell asleep, a worker looks for tasks once more. By then whoever believed that it was awake
+has committed, or looks again afterwards."""
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One line of `durably doctor`: what was looked at, whether it is well, and what to do if not."""
@@ -70,8 +76,8 @@ class Store(Protocol):
     def put(self, draft: Draft) -> bool:
         """Accept a plain draft that nobody has sent before, if there is a way that is shorter than `run`.
 
-        False if there is none, or if it failed: it can then be accepted with `run`, even if it did land. A connection
-        that broke is an error: then it must be accepted as one that was sent before.
+        False if there is none, or if it failed: it can then be accepted with `run`, even if it did land. Nothing of it
+        may take effect later.
         """
         ...
 

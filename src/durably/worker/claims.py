@@ -15,7 +15,7 @@ from durably.errors import DurablyError
 from durably.stores.operations.claim import Claim, Range, alone_waits, claim, next_due, sleep, wake
 from durably.stores.operations.quick import can_be_quick, claim_plain
 from durably.stores.operations.sweep import forget_claims, held, notes_claims
-from durably.stores.protocol import Store
+from durably.stores.protocol import UNHEARD, Store
 from durably.worker.session import Session
 
 log = logging.getLogger("durably.claims")
@@ -39,6 +39,7 @@ class Claims:
         self._floors: dict[Range, int] = {}
         self._count = 0
         self._asleep = False
+        self._just_asleep = False
         self._in_doubt = False
         self._leasing = 0
         self._quiet = asyncio.Condition()
@@ -161,7 +162,7 @@ class Claims:
             return False
         with contextlib.suppress(DurablyError):
             await self._store.arun(sleep(session.id, self._queues))
-            self._asleep = True
+            self._asleep = self._just_asleep = True
         return self._asleep
 
     async def wake_up(self, session: Session) -> None:
@@ -172,8 +173,12 @@ class Claims:
                 await self._store.arun(wake(session.id))
 
     async def idle_time(self, found: Claim, poll: float) -> float:
-        """How long to wait for a hint: the poll, with jitter, or until a key or a limit may let something pass."""
-        idle = self.pause(poll)
+        """How long to wait for a hint: the poll, with jitter, or until a key or a limit may let something pass.
+
+        Just after it fell asleep not for long, since not everybody knows that yet.
+        """
+        fresh, self._just_asleep = self._just_asleep, False
+        idle = UNHEARD if fresh else self.pause(poll)
         if found.again_in is not None:
             idle = min(idle, found.again_in / SECOND)
         with contextlib.suppress(DurablyError):

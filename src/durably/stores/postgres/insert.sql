@@ -58,6 +58,13 @@ WITH accepted AS (
 )
 SELECT pg_notify('durably', ?3::text)::text FROM durably.sleepers WHERE queue = ?3::text LIMIT 1
 
+-- :insert_unheard
+-- The same without the hint, for somebody who has just looked and saw nobody asleep; and without a look into history,
+-- for somebody who, if the answer is lost, makes sure that this has come to its end before the task is sent again.
+INSERT INTO durably.tasks (id, created_at, ready_at, partition, priority, name, queue, payload)
+SELECT ?1::uuid, now, now, ?6::int, ?5::int, ?2::text, ?3::text, ?4::bytea
+  FROM (SELECT durably.now() AS now OFFSET 0) n
+
 -- :insert_all_new
 -- The same for some of them.
 WITH accepted AS (

@@ -38,6 +38,9 @@ SETTINGS = {
 """Plans are pinned: a table's statistics are stale by the time the table has turned over. And whoever vanishes in the
 middle of a transaction holds nobody up for longer than a minute."""
 
+BEGAN = "extract(epoch FROM backend_start)::text"
+WHO = f"SELECT pid, {BEGAN} FROM pg_stat_get_activity(pg_backend_pid())"
+
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 BEGIN_POOLED = "; ".join([BEGIN, *(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())])
 SETTLE = "; ".join(f"SET {name} = {value}" for name, value in SETTINGS.items())
@@ -47,6 +50,11 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection for threads."""
 
     wire: Wire
+    backend: Backend
+
+
+Backend = tuple[int, str]
+"""The process that serves a connection: its number, and when it began, since numbers come again."""
 
 
 class AsyncConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
@@ -164,9 +172,10 @@ class Pool:
             self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor
         )
         try:
-            [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-            connection.wire = Wire(connection, direct=self.direct and pid == connection.info.backend_pid)
-            if connection.wire.direct:
+            [connection.backend] = connection.execute(WHO).fetchall()
+            direct = self.direct and connection.backend[0] == connection.info.backend_pid
+            connection.wire = Wire(connection, direct=direct)
+            if direct:
                 connection.wire.say(SETTLE)
         except BaseException:
             connection.close()

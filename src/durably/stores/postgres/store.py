@@ -19,10 +19,10 @@ from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pieces import dialect
-from durably.stores.postgres.pool import Connection, Pool, begin
+from durably.stores.postgres.pool import BEGAN, Backend, Connection, Pool, begin
 from durably.stores.postgres.under_way import UnderWay
 from durably.stores.postgres.wire import BINARY, TEXT, Exchange, Wire
-from durably.stores.protocol import Caller, Finding
+from durably.stores.protocol import BELIEVED, UNHEARD, Caller, Finding
 from durably.stores.start import Started
 from durably.stores.statement import Operation, Otherwise, Queries, Rows, Steps, array_call, in_schema, load
 
@@ -33,8 +33,11 @@ AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInT
 NEW = ("copy_tasks", "insert_new", "insert_all_new")
 """What only takes tasks whose ids nobody has met."""
 REPEATS = 20
+REMEMBERED = 100
+"""So many queues are remembered at most."""
 FORMATS = (TEXT, BINARY, BINARY, BINARY, TEXT, TEXT)
 """How what `insert_new` is told is written."""
+END = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_get_activity($1) WHERE " + BEGAN + " = $2"
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
 
@@ -60,7 +63,11 @@ class PostgresStore:
         """What is asked after an id was met twice."""
         self.pool = Pool(url)
         self._put = self.queries.text("insert_new")
+        self._put_unheard = self.queries.text("insert_unheard")
+        self._hint = self.queries.text("notify")
         self._putting = threading.Lock()
+        self._awake: dict[str, float] = {}
+        """Until when it is believed of a queue that nobody sleeps on it."""
 
     @property
     def address(self) -> str:
@@ -95,20 +102,57 @@ class PostgresStore:
         raise AssertionError
 
     def put(self, draft: Draft) -> bool:
-        """One statement that is prepared already. Only one thread at a time: the others share one on the usual way."""
+        """One prepared statement. Only one thread at a time: the others share one on the usual way."""
         if not self._putting.acquire(blocking=False):
             return False
+        connection: Connection | None = None
         try:
             with self.pool.connection() as connection:
-                return connection.wire.put(self._put, _values(draft), FORMATS)
-        except (*COLLISIONS, UnicodeEncodeError):
-            return False
+                return self._stated_alone(connection.wire, draft)
         except AWAY as error:
-            raise self.told(error) from error
-        except psycopg.Error:
+            if isinstance(error, psycopg.errors.DiskFull):
+                raise self.told(error) from error
+            if connection is not None and connection.closed:
+                self._end(connection.backend)
+            return False
+        except (psycopg.Error, UnicodeEncodeError):
             return False
         finally:
             self._putting.release()
+
+    def _stated_alone(self, wire: Wire, draft: Draft) -> bool:
+        """While one follows the other, not every one looks whether somebody sleeps who must be told."""
+        queue, now = draft.queue, time.monotonic()
+        until = self._awake.get(queue, now)
+        if now >= until:
+            return self._looked(queue, now, wire.put(self._put, _values(draft), FORMATS))
+        if wire.put(self._put_unheard, _values(draft), FORMATS) is None:
+            return False
+        if time.monotonic() >= until - BELIEVED + UNHEARD:
+            wire.run(self._hint, [[queue]])
+        return True
+
+    def _looked(self, queue: str, when: float, sleepers: int | None) -> bool:
+        """What was seen of those who sleep on this queue, by a statement that began then."""
+        if sleepers == 0:
+            if len(self._awake) >= REMEMBERED:
+                self._awake.clear()
+            self._awake[queue] = when + BELIEVED
+        return sleepers is not None
+
+    def _end(self, backend: Backend) -> None:
+        """The connection to this process broke: what it still has to do is not done, or is done before this returns.
+
+        A task that is sent again may have ended when a statement that was given up for lost takes effect.
+        """
+        try:
+            with self.pool.connection() as connection:
+                ended = connection.execute(END, list(backend), prepare=False).fetchall()
+        except psycopg.Error as error:
+            raise self.told(error) from error
+        if ended == [(False,)]:
+            what = "the connection broke, and what was sent last may still be done: look before you send it again"
+            raise StoreUnavailable(f"{self.address}: {what}")
 
     def start(self, op: Operation[T]) -> Started[T]:
         return _Started(self, op)

@@ -67,23 +67,25 @@ class Wire:
         if not self.direct:
             self._server.send_query_params(text.encode(), values, None, formats, BINARY)
             return (yield from self._answer())
-        name = self._prepared.get(text)
-        if name is None:
-            name = b"durably_%d" % len(self._prepared)
-            self._server.send_prepare(name, text.encode())
-            yield from self._answer()
-            self._prepared[text] = name
+        name = self._prepared.get(text) or (yield from self._prepare(text))
         self._server.send_query_prepared(name, values, formats, BINARY)
         return (yield from self._answer())
 
-    def put(self, text: str, values: Sequence[bytes], formats: Sequence[int]) -> bool:
-        """Run a statement whose answer does not matter, by the shortest way; False if it is not prepared here.
+    def _prepare(self, text: str) -> Exchange[bytes]:
+        name = b"durably_%d" % len(self._prepared)
+        self._server.send_prepare(name, text.encode())
+        yield from self._answer()
+        self._prepared[text] = name
+        return name
+
+    def put(self, text: str, values: Sequence[bytes], formats: Sequence[int]) -> int | None:
+        """Run a statement by the shortest way, and count the rows of its answer; None if this connection has none.
 
         What is text in it is UTF-8.
         """
-        name = self._prepared.get(text)
-        if name is None or self._encoding != "utf-8":
-            return False
+        if not self.direct or self._encoding != "utf-8":
+            return None
+        name = self._prepared.get(text) or self.drive(self._prepare(text))
         server, poll = self._server, self._poll
         server.send_query_prepared(name, values, formats, BINARY)
         while server.flush():
@@ -94,6 +96,7 @@ class Wire:
         poll.poll()
         server.consume_input()
         failure: psycopg.Error | None = None
+        rows = 0
         while True:
             while server.is_busy():
                 poll.poll()
@@ -101,11 +104,13 @@ class Wire:
             result = server.get_result()
             if result is None:
                 break
-            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            if result.status == ExecStatus.TUPLES_OK:
+                rows = result.ntuples
+            elif result.status != ExecStatus.COMMAND_OK:
                 failure = failure or self._failure(result)
         if failure is not None:
             raise failure
-        return True
+        return rows
 
     def call_after(self, before: str, text: str, args: Sequence[Any]) -> Exchange[Rows]:
         """Run a statement after one that has neither arguments nor an answer, and that must not fail.
