@@ -27,6 +27,7 @@ class Chain:
         self.waiting = deque(followers)
         """Those who have not begun."""
         self.ids = [head.id, *[task.id for task in followers]]
+        """Those who have not begun, or have begun and their ends are not committed yet, in their order."""
 
     def now(self, time: float) -> int:
         """The store's time at a moment of the loop, by what it was at the claim. Only who may expire wants to know."""
@@ -45,6 +46,9 @@ class Chains:
         for head in heads:
             if followers := behind.get(head.id):
                 chain = Chain(head, followers, now, since)
+                if not self.members.keys().isdisjoint(chain.ids):
+                    for task in chain.ids:
+                        self._leave(task)
                 self.members.update(dict.fromkeys(chain.ids, chain))
 
     def of(self, tasks: Iterable[str]) -> set[Chain]:
@@ -55,21 +59,21 @@ class Chains:
 
     def going(self, chains: Iterable[Chain]) -> dict[Key, list[str]]:
         """Those in these chains who run, or will, or whose reports are not committed yet, in their order."""
-        members = self.members
-        return {chain.key: [task for task in chain.ids if members.get(task) is chain] for chain in chains}
+        return {chain.key: [*chain.ids] for chain in chains}
 
     def settled(self, tasks: Iterable[Task]) -> None:
         """The ends of these were committed; what was reported of an earlier lease says nothing about this one."""
         members = self.members
         for task in tasks:
-            chain = members.pop(task.id, None)
-            if chain is not None and chain.token != task.token:
-                members[task.id] = chain
+            chain = members.get(task.id)
+            if chain is not None and chain.token == task.token:
+                del members[task.id]
+                chain.ids.remove(task.id)
 
     def drop(self, chain: Chain) -> None:
         """End a chain, and forget those who have not begun."""
         for task in chain.waiting:
-            self.members.pop(task.id, None)
+            self._leave(task.id)
         chain.waiting.clear()
 
     def cancel(self, reasons: Mapping[str, str]) -> None:
@@ -79,7 +83,16 @@ class Chains:
                 msgspec.structs.replace(task, cancel=reasons.get(task.id, task.cancel)) for task in chain.waiting
             )
 
+    def _leave(self, task: str) -> None:
+        """Whoever is in a chain is so no more."""
+        chain = self.members.pop(task, None)
+        if chain is not None:
+            chain.ids.remove(task)
+
     def clear(self) -> None:
+        """Forget all of them."""
+        for chain in self.of(self.members):
+            chain.ids.clear()
         self.members.clear()
 
     def waiting(self) -> Iterator[str]:

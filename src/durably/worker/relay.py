@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.task import State
 from durably.errors import StoreUnavailable
-from durably.stores.operations.commit import commit, commit_and_go_on, commit_plain
+from durably.stores.operations.commit import Committed, commit, commit_and_go_on, commit_plain
 from durably.stores.operations.desk import Line
 from durably.stores.operations.finish import are_plain_successes
 from durably.stores.operations.handover import frees_a_place, places
 from durably.stores.operations.keys import Key
-from durably.stores.operations.settle import Onward, Went
+from durably.stores.operations.settle import Ends, Onward, Went, ends_of_keys
 from durably.stores.protocol import Store
-from durably.worker.chains import Chains
+from durably.worker.chains import Chain, Chains
 from durably.worker.claims import Claims
 
 SELDOM = 4
@@ -65,25 +65,31 @@ class Relay:
         """Commit the changes; what they let this worker do next has begun when it returns, or is looked for."""
         if are_plain_successes(changes):
             return await self._store.arun(commit_plain(changes))
-        verdicts = await self._commit(changes)
-        if self._let_begin([verdict.change for verdict in verdicts if isinstance(verdict, Applied)]):
+        ends = ends_of_keys(changes)
+        committed = await self._commit(changes, ends)
+        verdicts = committed.verdicts
+        if ends is not None and committed.whole:
+            more = not self.went.issuperset(ends)
+        else:
+            more = self._let_begin([verdict.change for verdict in verdicts if isinstance(verdict, Applied)])
+        if more:
             self._nudge()
         return verdicts
 
-    async def _commit(self, changes: Sequence[Change]) -> list[Verdict]:
+    async def _commit(self, changes: Sequence[Change], ends: Ends | None) -> Committed:
         self.went.clear()
         self.handed_over.clear()
         chains = self._chains
-        touched = chains.of([change.task.id for change in changes]) if chains.members else set()
+        touched = self._touched(changes, ends)
         going = chains.going(touched)
-        lines = places(changes)
-        room, spare = self._room(changes, lines)
+        lines = places(changes) if ends is None else Counter()
+        room, spare = self._room(_keys(changes) if ends is None else len(ends), lines)
         if not room and not going:
-            return await self._store.arun(commit(changes))
+            return Committed(await self._store.arun(commit(changes)))
         onward = Onward(self._session(), self._queues, self._names, room, spare, self._ahead, going)
         try:
             async with self._claims.leasing():
-                committed = await self._store.arun(commit_and_go_on(changes, onward))
+                committed = await self._store.arun(commit_and_go_on(changes, onward, ends))
         except StoreUnavailable:
             self._claims.doubt()
             raise
@@ -91,7 +97,7 @@ class Relay:
             chains.settled(
                 [one.change.task for one in committed.verdicts if isinstance(one, Applied) or not _comes_again(one)]
             )
-            self.went.update([chain.key for chain in touched if not chains.members.keys().isdisjoint(chain.ids)])
+            self.went.update([chain.key for chain in touched if chain.ids])
         went = committed.went
         if room:
             self._declined = 0 if went is not None and went.tasks else self._declined + 1
@@ -101,7 +107,14 @@ class Relay:
                 begun = Counter([(task.queue, task.gate or "") for task in went.tasks if task.key is None])
                 self.handed_over.update(line for line, ended in lines.items() if begun[line] >= ended)
             self._start(went)
-        return committed.verdicts
+        return committed
+
+    def _touched(self, changes: Sequence[Change], ends: Ends | None) -> set[Chain]:
+        """The chains of these; of ends of keys those of each have one in common, since they were leased together."""
+        if not self._chains.members:
+            return set()
+        first = changes if ends is None else [chain[0] for chain in ends.values()]
+        return self._chains.of([change.task.id for change in first])
 
     def _let_begin(self, changes: Sequence[Change]) -> bool:
         """Whether something else may begin for these at once, and has not begun with them."""
@@ -118,9 +131,9 @@ class Relay:
                 return True
         return False
 
-    def _room(self, changes: Sequence[Change], lines: Counter[Line]) -> tuple[int, int]:
-        """Slots that these changes free for whoever is next in their keys and lines, and slots for others."""
-        freed = len({one.task.key for one in changes if one.state is State.DONE} - {None}) + lines.total()
+    def _room(self, keys: int, lines: Counter[Line]) -> tuple[int, int]:
+        """Slots that are free for whoever is next in so many keys and in these lines, and slots for others."""
+        freed = keys + lines.total()
         spare = self._spare() if freed else None
         if spare is None:
             return 0, 0
@@ -128,6 +141,11 @@ class Relay:
             self._declined += 1
             return 0, 0
         return freed, spare
+
+
+def _keys(changes: Sequence[Change]) -> int:
+    """In how many keys somebody was done."""
+    return len({one.task.key for one in changes if one.state is State.DONE} - {None})
 
 
 def _comes_again(verdict: Stale) -> bool:

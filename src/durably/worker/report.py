@@ -121,7 +121,6 @@ class Reporter:
                 await self._arrived[lane].wait()
                 await self._let_gather()
             self._settling[lane] = batch
-            self._taken[lane] = {report.task.key for report in batch} - {None}
             await self._settle(batch)
             self._settling[lane] = []
             self._taken[lane].clear()
@@ -141,18 +140,17 @@ class Reporter:
         """
         barred = self._taken["keyed"] if lane == "all" else {None, *self._taken["all"]}
         waiting = self._waiting
-        if not barred:
-            self._waiting = waiting[BATCH:]
-            return waiting[:BATCH]
         passed: list[Report] = []
         for place in range(0, len(waiting), BATCH):
             some = waiting[place : place + BATCH]
-            fit = [report for report in some if report.task.key not in barred]
-            if len(fit) < len(some):
+            keys = {report.task.key for report in some}
+            if not keys.isdisjoint(barred):
                 passed += [report for report in some if report.task.key in barred]
-            if fit:
+                some = [report for report in some if report.task.key not in barred]
+            if some:
                 self._waiting = passed + waiting[place + BATCH :]
-                return fit
+                self._taken[lane] = keys - barred - {None}
+                return some
         return []
 
     def close(self) -> None:

@@ -16,7 +16,17 @@ from durably.stores.operations.finish import are_plain_successes, finish, is_sim
 from durably.stores.operations.handover import frees_a_place, hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch
-from durably.stores.operations.settle import Onward, Went, finish_in_order, give_back_keys, in_turn, let_go, pass_on
+from durably.stores.operations.settle import (
+    Ends,
+    Onward,
+    Went,
+    ends_of_keys,
+    finish_in_order,
+    give_back_keys,
+    in_turn,
+    let_go,
+    pass_on,
+)
 from durably.stores.statement import Operation, Queries, Steps, operation
 
 
@@ -25,18 +35,24 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
     verdicts: list[Verdict]
     went: Went | None = None
+    whole: bool = False
+    """Whether it is known that all were applied."""
 
 
-def commit_and_go_on(changes: Sequence[Change], onward: Onward) -> Operation[Committed]:
-    """Commit, and go on at once with the next tasks of the keys that this has freed, if nobody else waits."""
-    return Operation("commit_and_go_on", lambda q: _commit_and_go_on(q, changes, onward))
+def commit_and_go_on(changes: Sequence[Change], onward: Onward, ends: Ends | None = None) -> Operation[Committed]:
+    """Commit, and go on at once with the next tasks of the keys that this has freed, if nobody else waits.
+
+    The changes may be known to be ends of keys.
+    """
+    return Operation("commit_and_go_on", lambda q: _commit_and_go_on(q, changes, onward, ends))
 
 
-def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward) -> Steps[Committed]:
+def _commit_and_go_on(q: Queries, changes: Sequence[Change], onward: Onward, ends: Ends | None) -> Steps[Committed]:
     live = yield q("lock_session", onward.session)
-    if not live or not _are_distinct(changes):
+    ends = ends if _finishes_in_order(q) else None
+    if not live or (ends is None and not _are_distinct(changes)):
         return Committed((yield from apply(q, changes)))
-    return (yield from _apply(q, changes, onward))
+    return (yield from _apply(q, changes, onward, ends))
 
 
 def commit(changes: Sequence[Change]) -> Operation[list[Verdict]]:
@@ -64,6 +80,11 @@ def _finishes_limited(q: Queries, changes: Sequence[Change]) -> bool:
     return bool(ends) and all(map(_is_limited_success, ends))
 
 
+def _finishes_in_order(q: Queries) -> bool:
+    """Whether one statement writes the ends of keys that are in order."""
+    return "finish_keyed_tasks" in q and "drop_revived" not in q
+
+
 def _are_distinct(changes: Sequence[Change]) -> bool:
     return len({change.task.id for change in changes}) == len(changes)
 
@@ -71,22 +92,22 @@ def _are_distinct(changes: Sequence[Change]) -> bool:
 def apply(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
     """Apply what was decided about each task; of several decisions about one, each after the one before."""
     if _are_distinct(changes):
-        return (yield from _apply(q, changes)).verdicts
+        ends = ends_of_keys(changes) if changes and _finishes_in_order(q) else None
+        return (yield from _apply(q, changes, None, ends)).verdicts
     places: dict[str, int] = {}
     later = [place for place, change in enumerate(changes) if places.setdefault(change.task.id, place) != place]
     first = list(places.values())
-    verdicts = dict(zip(first, (yield from _apply(q, [changes[place] for place in first])).verdicts, strict=True))
+    verdicts = dict(zip(first, (yield from apply(q, [changes[place] for place in first])), strict=True))
     verdicts |= dict(zip(later, (yield from apply(q, [changes[place] for place in later])), strict=True))
     return [verdicts[place] for place in range(len(changes))]
 
 
-def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None = None) -> Steps[Committed]:
+def _apply(q: Queries, changes: Sequence[Change], onward: Onward | None, ends: Ends | None) -> Steps[Committed]:
     """Lock gates, then keys, then tasks; write; give back what the tasks held."""
-    if changes and "finish_keyed_tasks" in q and "drop_revived" not in q:
-        done = yield from finish_in_order(q, changes, onward)
-        if done is not None:
-            went = yield from pass_on(q, done.last, done.held, onward)
-            return Committed([Applied(change) for change in changes], went)
+    if ends is not None:
+        done = yield from finish_in_order(q, changes, ends, {} if onward is None else onward.going)
+        went = yield from pass_on(q, done.last, done.held, onward)
+        return Committed([Applied(change) for change in changes], went, whole=True)
     gates = yield from _lock_gates(q, changes)
     keyed = [change for change in changes if through_key(change.task)]
     held = yield from lock_keys(q, keyed)

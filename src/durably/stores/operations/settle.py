@@ -94,20 +94,18 @@ class InOrder(msgspec.Struct, gc=False):
     held: Held
 
 
-def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None) -> Steps[InOrder | None]:
+def finish_in_order(
+    q: Queries, changes: Sequence[Change], ends: Ends, going: Mapping[Key, Sequence[str]]
+) -> Steps[InOrder]:
     """End tasks of keys that are done, each key's in the order of its row: all of them, or it must be done otherwise.
 
-    They are looked for where they were when they were leased. None if anything else is to be written, if somebody's
-    place is not known, if not all are kept equally long, or if those of a key have not been leased together.
+    They are looked for where they were when they were leased.
     """
-    chains = _in_chains(changes)
-    if chains is None:
-        return None
     keep_for = changes[0].keep_for
-    keys = sorted(chains)
-    going = {} if onward is None else onward.going
-    left = {key: _behind(chains[key], going[key]) for key in keys if key in going}
-    heads = [chains[key][0].task for key in keys]
+    keys = sorted(ends)
+    ids = {key: [change.task.id for change in chain] for key, chain in ends.items()}
+    left = {key: _behind(ids[key], going[key]) for key in keys if key in going}
+    heads = [ends[key][0].task for key in keys]
     # The way through the table that the server has to go is shorter in the order in which they came into it.
     changes = sorted(changes, key=_arrival)
     tasks = [change.task for change in changes]
@@ -126,30 +124,35 @@ def finish_in_order(q: Queries, changes: Sequence[Change], onward: Onward | None
         [key for _, key in keys],
         [task.token for task in heads],
         [task.id for task in heads],
-        [listed([*[change.task.id for change in chains[key][1:]], *left.get(key, ())]) for key in keys],
+        [listed([*ids[key][1:], *left.get(key, ())]) for key in keys],
         len(keys),
     )
     if rows[0][0] != len(tasks):
         raise Otherwise("finish_keyed_tasks")
     moved: dict[Key, tuple[str | None, list[str]]] = {
-        key: (chains[key][0].task.id, behind) for key, behind in left.items() if behind
+        key: (ids[key][0], list(behind)) for key, behind in left.items() if behind
     }
     yield from advance_keys(q, moved)
-    return InOrder({key: chains[key][-1] for key in keys if key not in moved}, dict.fromkeys(keys, LEASED))
+    return InOrder({key: ends[key][-1] for key in keys if key not in moved}, dict.fromkeys(keys, LEASED))
 
 
 _arrival = attrgetter("task.seq")
 
 
-def _in_chains(changes: Sequence[Change]) -> dict[Key, list[Change]] | None:
+Ends = dict[Key, list[Change]]
+"""The ends of each key, in the order in which they came."""
+
+
+def ends_of_keys(changes: Sequence[Change]) -> Ends | None:
     """The changes of each key, if they are successes of one worker on which nothing hangs, and can be written together.
 
-    Those of one key most often come one after the other.
+    None if anything else is to be written, if somebody's place is not known, if not all are kept equally long, or if
+    those of a key have not been leased together. Those of one key most often come one after the other.
     """
     session, keep_for = changes[0].task.session, changes[0].keep_for
     if session is None:
         return None
-    chains: dict[Key, list[Change]] = {}
+    ends: Ends = {}
     chain: list[Change] = []
     queue = key = token = None
     done, leased = State.DONE, State.LEASED.value
@@ -171,18 +174,19 @@ def _in_chains(changes: Sequence[Change]) -> dict[Key, list[Change]] | None:
             return None
         if task.key != key or task.queue != queue:
             queue, key = task.queue, task.key
-            chain = chains.setdefault((queue, key), [])
+            chain = ends.setdefault((queue, key), [])
             token = chain[0].task.token if chain else task.token
         if task.token != token:
             return None
         chain.append(change)
-    return chains
+    return ends
 
 
-def _behind(chain: Sequence[Change], going: Sequence[str]) -> list[str]:
-    """Those with whom a worker goes on when these are settled."""
-    settled = {change.task.id for change in chain}
-    return [] if settled.issuperset(going) else [task for task in going if task not in settled]
+def _behind(ended: Sequence[str], going: Sequence[str]) -> Sequence[str]:
+    """Those with whom a worker goes on when these have ended, which must be the first of them."""
+    if going[: len(ended)] != ended:
+        raise Otherwise("finish_keyed_tasks")
+    return going[len(ended) :]
 
 
 def _too_early(leased: Sequence[str], chain: dict[str, Change], versions: dict[str, int]) -> Sequence[str]:

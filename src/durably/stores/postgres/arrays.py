@@ -26,17 +26,14 @@ def literal(values: list[Any]) -> str:
     if sample is None:
         return "{}"
     kind = type(sample)
-    whole = None not in values
+    if kind is int or kind is float:
+        return "{" + repr(values)[1:-1].replace("None", "NULL") + "}"
     if kind is bool:
         parts = ["NULL" if value is None else "t" if value else "f" for value in values]
-    elif kind is int and whole:
-        return "{" + repr(values)[1:-1] + "}"
-    elif kind is int or kind is float:
-        parts = ["NULL" if value is None else repr(value) for value in values]
     elif kind is bytes:
         parts = ["NULL" if value is None else f'"\\\\x{value.hex()}"' for value in values]
     else:
-        if whole and _is_plain(text := BETWEEN.join(values), len(values)):
+        if None not in values and _is_plain(text := BETWEEN.join(values), len(values)):
             return '{"' + text + '"}'
         parts = ["NULL" if value is None else _quoted(value) for value in values]
     return "{" + ",".join(parts) + "}"

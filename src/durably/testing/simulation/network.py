@@ -85,6 +85,7 @@ SILENT = frozenset(
         "insert_all_new",
         "insert_many",
         "insert_new",
+        "insert_unheard",
         "insert_plain",
         "insert_tasks",
         "lease_keys",
