@@ -38,9 +38,6 @@ SETTINGS = {
 """Plans are pinned: a table's statistics are stale by the time the table has turned over. And whoever vanishes in the
 middle of a transaction holds nobody up for longer than a minute."""
 
-BEGAN = "extract(epoch FROM backend_start)::text"
-WHO = f"SELECT pid, {BEGAN} FROM pg_stat_get_activity(pg_backend_pid())"
-
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 BEGIN_POOLED = "; ".join([BEGIN, *(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())])
 SETTLE = "; ".join(f"SET {name} = {value}" for name, value in SETTINGS.items())
@@ -172,7 +169,9 @@ class Pool:
             self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor
         )
         try:
-            [connection.backend] = connection.execute(WHO).fetchall()
+            [connection.backend] = connection.execute(
+                "SELECT pid, extract(epoch FROM backend_start)::text FROM pg_stat_get_activity(pg_backend_pid())"
+            ).fetchall()
             direct = self.direct and connection.backend[0] == connection.info.backend_pid
             connection.wire = Wire(connection, direct=direct)
             if direct:

@@ -19,7 +19,7 @@ from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
 from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pieces import dialect
-from durably.stores.postgres.pool import BEGAN, Backend, Connection, Pool, begin
+from durably.stores.postgres.pool import Backend, Connection, Pool, begin
 from durably.stores.postgres.under_way import UnderWay
 from durably.stores.postgres.wire import BINARY, TEXT, Exchange, Wire
 from durably.stores.protocol import BELIEVED, UNHEARD, Caller, Finding
@@ -37,7 +37,6 @@ REMEMBERED = 100
 """So many queues are remembered at most."""
 FORMATS = (TEXT, BINARY, BINARY, BINARY, TEXT, TEXT)
 """How what `insert_new` is told is written."""
-END = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_get_activity($1) WHERE " + BEGAN + " = $2"
 POOLER_SEEN = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
 
 
@@ -147,7 +146,12 @@ class PostgresStore:
         """
         try:
             with self.pool.connection() as connection:
-                ended = connection.execute(END, list(backend), prepare=False).fetchall()
+                ended = connection.execute(
+                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_get_activity($1)"
+                    " WHERE extract(epoch FROM backend_start)::text = $2",
+                    list(backend),
+                    prepare=False,
+                ).fetchall()
         except psycopg.Error as error:
             raise self.told(error) from error
         if ended == [(False,)]:
