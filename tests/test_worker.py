@@ -108,6 +108,36 @@ def test_a_worker_that_fell_asleep_finds_what_came_from_somebody_who_did_not_kno
     stranger.close()
 
 
+def test_a_worker_that_is_woken_at_once_looks_again_when_everybody_knows_that_it_sleeps(
+    migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hint for something else must not take the place of that look."""
+    app = Durably(migrated_postgres_url)
+    idle_time = Claims.idle_time
+    waits: list[float] = []
+
+    async def hinted_at_once(claims: Claims, found: Claim, poll: float) -> float:
+        waits.append(await idle_time(claims, found, poll))
+        if len(waits) == 2:
+            claims._settles_at = 0
+        elif len(waits) == 3:
+            worker.stop()
+        return 0.0
+
+    @app.task
+    async def work() -> None: ...
+
+    async def story() -> None:
+        await worker.run()
+        await app.aclose()
+
+    monkeypatch.setattr(Claims, "idle_time", hinted_at_once)
+    monkeypatch.setattr("durably.worker.claims.UNHEARD", NEVER / 2)
+    worker = app.worker(poll=NEVER)
+    asyncio.run(story())
+    assert [wait <= NEVER / 2 for wait in waits[:3]] == [True, True, False]
+
+
 def test_a_sleeping_worker_wakes_for_what_falls_due_and_for_the_next_of_a_key(app: Durably) -> None:
     @app.task(retry=Retry.constant(3, "20ms"))
     async def work(number: int) -> int:

@@ -110,7 +110,7 @@ def test_a_statement_that_was_given_up_for_lost_takes_no_effect_later(
 ) -> None:
     """The answer is lost while the server is still at it; meanwhile the task is sent again, and ends."""
     with store_of(app).pool.connection() as putting:
-        pid = putting.backend[0]
+        pid = putting.info.backend_pid
     with psycopg.connect(store_of(app).url, autocommit=True) as connection:
         connection.execute(
             "CREATE FUNCTION durably.held_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -142,7 +142,7 @@ def test_a_statement_that_was_given_up_for_lost_takes_no_effect_later(
 def test_a_connection_that_was_closed_by_the_server_is_made_anew(app: Durably, work: Definition[[int], None]) -> None:
     work.enqueue(1)
     with store_of(app).pool.connection() as putting:
-        pid = putting.backend[0]
+        pid = putting.info.backend_pid
     with psycopg.connect(store_of(app).url, autocommit=True) as connection:
         connection.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
     work.enqueue(2)
@@ -167,6 +167,47 @@ def test_a_task_that_has_ended_before_it_was_sent_again_stays_ended(
 
     assert rows(app) == []
     assert handle.info().state == "done"
+
+
+def test_a_task_that_ends_while_it_is_sent_again_stays_ended(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has landed and run, and its end is held up until it is there again."""
+    with Durably(store_of(app).url) as other, psycopg.connect(store_of(app).url, autocommit=True) as connection:
+        ran: list[int] = []
+
+        @other.task(name="work")
+        def stand_in(number: int) -> None:
+            ran.append(number)
+
+        connection.execute(
+            "CREATE FUNCTION durably.held_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER held_up BEFORE INSERT ON durably.history FOR EACH ROW EXECUTE FUNCTION durably.held_up()"
+        )
+        connection.execute("SELECT pg_advisory_lock(1)")
+        running = threading.Thread(target=other.drain)
+
+        def wait_for(event: str) -> None:
+            text = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = %s"
+            while connection.execute(text, [event]).fetchone() is None:
+                pass
+
+        def begin_to_end() -> None:
+            running.start()
+            wait_for("advisory")
+
+        lossy(monkeypatch, landed=True, meanwhile=begin_to_end)
+        sending = threading.Thread(target=work.enqueue, args=(1,))
+        sending.start()
+        wait_for("transactionid")
+        connection.execute("SELECT pg_advisory_unlock(1)")
+        sending.join()
+        running.join()
+
+        assert (other.drain(), ran) == (0, [1])
 
 
 @pytest.fixture
@@ -246,6 +287,37 @@ def test_one_that_took_longer_than_a_sleeper_waits_tells_after_all(
         told = [notice.payload for notice in listening.notifies(timeout=60, stop_after=1)]
 
     assert (looks, told) == ([False], ["default"])
+
+
+def test_a_hint_that_fails_is_nothing_but_a_hint(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+
+    monkeypatch.setattr("durably.stores.postgres.store.UNHEARD", 0)
+    monkeypatch.setattr("durably.stores.postgres.store.BELIEVED", 3600)
+    monkeypatch.setattr(Wire, "run", fail)
+    monkeypatch.setattr(PostgresStore, "run", fail)
+    work.enqueue(1)
+    work.enqueue(2)
+
+    assert [row[4] for row in rows(app)] == [b'{"number":1}', b'{"number":2}']
+
+
+def test_what_may_still_be_done_is_not_sent_again(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_held_up(*_: Any) -> None:
+        raise psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")
+
+    work.enqueue(1)
+    lossy(monkeypatch, landed=False)
+    monkeypatch.setattr("durably.stores.postgres.store.let_end", be_held_up)
+    with pytest.raises(StoreUnavailable, match=r"may still be done: look before.*\(canceling statement"):
+        work.enqueue(2)
+
+    assert [row[4] for row in rows(app)] == [b'{"number":1}']
 
 
 def test_only_so_many_queues_are_remembered(

@@ -11,6 +11,7 @@ import msgspec
 
 from durably.client.bulk import Bulk, Tally, awrite, batches, write
 from durably.client.intake import Answers, Intake
+from durably.client.persist import persist
 from durably.client.waiting import Waiters
 from durably.core.change import Change
 from durably.core.codec import PAYLOAD_LIMIT, Codec, Plain, fingerprint
@@ -18,7 +19,7 @@ from durably.core.ids import Ids, derived
 from durably.core.moment import Clock, HostClock, micros, seconds
 from durably.core.options import Settings
 from durably.core.task import Draft, State, pack_options
-from durably.errors import BadOption, BadPayload, Conflict
+from durably.errors import BadOption, BadPayload, Conflict, StoreUnavailable
 from durably.observe.events import Event, Events
 from durably.stores.operations.accept import accept
 from durably.stores.protocol import Store
@@ -125,8 +126,13 @@ class Engine:
 
     def put(self, draft: Draft) -> bool:
         """Accept a plain draft by the store's shortest way; False if it has none, or if others wait for theirs."""
-        if self._intake.busy or not self.store.put(draft):
-            return False
+        try:
+            if self._intake.busy or not self.store.put(draft):
+                return False
+        except StoreUnavailable as error:
+            if not error.fleeting:
+                raise
+            persist(self.store, lambda again: accept([draft], again=True))
         if self.events.observed:
             self._tell(draft)
         return True

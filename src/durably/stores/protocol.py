@@ -76,8 +76,9 @@ class Store(Protocol):
     def put(self, draft: Draft) -> bool:
         """Accept a plain draft that nobody has sent before, if there is a way that is shorter than `run`.
 
-        False if there is none, or if it failed: it can then be accepted with `run`, even if it did land. Nothing of it
-        may take effect later.
+        False if there is none, or if it failed: it can then be accepted with `run`, even if it did land. A connection
+        that broke is an error: then it must be accepted as one that was sent before. Nothing of it may take effect
+        later.
         """
         ...
 

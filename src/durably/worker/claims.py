@@ -39,7 +39,10 @@ class Claims:
         self._floors: dict[Range, int] = {}
         self._count = 0
         self._asleep = False
-        self._just_asleep = False
+        self._settles_at = 0.0
+        """When everybody knows that it fell asleep."""
+        self._looked_at = 0.0
+        """When the last claim that was answered began."""
         self._in_doubt = False
         self._leasing = 0
         self._quiet = asyncio.Condition()
@@ -131,6 +134,7 @@ class Claims:
             log.warning("nothing can be claimed at the moment: %s", error)
             self.doubt()
             return None
+        self._looked_at = began
         if sweep:
             now = asyncio.get_running_loop().time()
             self._swept_at, self._sweep_from = self._count, now + (now - began) * SWEEP
@@ -162,7 +166,8 @@ class Claims:
             return False
         with contextlib.suppress(DurablyError):
             await self._store.arun(sleep(session.id, self._queues))
-            self._asleep = self._just_asleep = True
+            self._asleep = True
+            self._settles_at = asyncio.get_running_loop().time() + UNHEARD
         return self._asleep
 
     async def wake_up(self, session: Session) -> None:
@@ -175,10 +180,10 @@ class Claims:
     async def idle_time(self, found: Claim, poll: float) -> float:
         """How long to wait for a hint: the poll, with jitter, or until a key or a limit may let something pass.
 
-        Just after it fell asleep not for long, since not everybody knows that yet.
+        Not for long until it has looked once since everybody knows that it sleeps.
         """
-        fresh, self._just_asleep = self._just_asleep, False
-        idle = UNHEARD if fresh else self.pause(poll)
+        early = self._settles_at - self._looked_at
+        idle = early if early > 0 else self.pause(poll)
         if found.again_in is not None:
             idle = min(idle, found.again_in / SECOND)
         with contextlib.suppress(DurablyError):

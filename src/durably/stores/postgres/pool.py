@@ -47,11 +47,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection for threads."""
 
     wire: Wire
-    backend: Backend
-
-
-Backend = tuple[int, str]
-"""The process that serves a connection: its number, and when it began, since numbers come again."""
+    lifeline: int | None = None
+    """The lock that its server process holds, once there is one."""
 
 
 class AsyncConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
@@ -169,12 +166,9 @@ class Pool:
             self._conninfo, autocommit=True, prepare_threshold=None, cursor_factory=RawCursor
         )
         try:
-            [connection.backend] = connection.execute(
-                "SELECT pid, extract(epoch FROM backend_start)::text FROM pg_stat_get_activity(pg_backend_pid())"
-            ).fetchall()
-            direct = self.direct and connection.backend[0] == connection.info.backend_pid
-            connection.wire = Wire(connection, direct=direct)
-            if direct:
+            [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+            connection.wire = Wire(connection, direct=self.direct and pid == connection.info.backend_pid)
+            if connection.wire.direct:
                 connection.wire.say(SETTLE)
         except BaseException:
             connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
 import threading
@@ -17,9 +18,10 @@ from durably.errors import BadOption, SchemaOutdated, StoreRejected, StoreUnavai
 from durably.stores.migrations import migrations, split
 from durably.stores.postgres.address import checked, redacted
 from durably.stores.postgres.examine import examine
+from durably.stores.postgres.lifeline import let_end, tie
 from durably.stores.postgres.listen import Notifications
 from durably.stores.postgres.pieces import dialect
-from durably.stores.postgres.pool import Backend, Connection, Pool, begin
+from durably.stores.postgres.pool import Connection, Pool, begin
 from durably.stores.postgres.under_way import UnderWay
 from durably.stores.postgres.wire import BINARY, TEXT, Exchange, Wire
 from durably.stores.protocol import BELIEVED, UNHEARD, Caller, Finding
@@ -33,6 +35,8 @@ AWAY = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.IdleInT
 NEW = ("copy_tasks", "insert_new", "insert_all_new")
 """What only takes tasks whose ids nobody has met."""
 REPEATS = 20
+ENDINGS = 2
+"""So often it is tried to make sure that a broken connection has come to its end."""
 REMEMBERED = 100
 """So many queues are remembered at most."""
 FORMATS = (TEXT, BINARY, BINARY, BINARY, TEXT, TEXT)
@@ -107,20 +111,25 @@ class PostgresStore:
         connection: Connection | None = None
         try:
             with self.pool.connection() as connection:
-                return self._stated_alone(connection.wire, draft)
+                return self._stated_alone(connection, draft)
         except AWAY as error:
-            if isinstance(error, psycopg.errors.DiskFull):
-                raise self.told(error) from error
-            if connection is not None and connection.closed:
-                self._end(connection.backend)
-            return False
+            if connection is not None and not connection.closed and not isinstance(error, psycopg.errors.DiskFull):
+                return False
+            if connection is not None and connection.lifeline is not None and connection.closed:
+                self._let_end(connection.lifeline)
+            raise self.told(error) from error
         except (psycopg.Error, UnicodeEncodeError):
             return False
         finally:
             self._putting.release()
 
-    def _stated_alone(self, wire: Wire, draft: Draft) -> bool:
+    def _stated_alone(self, connection: Connection, draft: Draft) -> bool:
         """While one follows the other, not every one looks whether somebody sleeps who must be told."""
+        wire = connection.wire
+        if not wire.direct:
+            return False
+        if connection.lifeline is None:
+            connection.lifeline = tie(connection)
         queue, now = draft.queue, time.monotonic()
         until = self._awake.get(queue, now)
         if now >= until:
@@ -128,7 +137,8 @@ class PostgresStore:
         if wire.put(self._put_unheard, _values(draft), FORMATS) is None:
             return False
         if time.monotonic() >= until - BELIEVED + UNHEARD:
-            wire.run(self._hint, [[queue]])
+            with contextlib.suppress(psycopg.Error):
+                wire.run(self._hint, [[queue]])
         return True
 
     def _looked(self, queue: str, when: float, sleepers: int | None) -> bool:
@@ -139,24 +149,20 @@ class PostgresStore:
             self._awake[queue] = when + BELIEVED
         return sleepers is not None
 
-    def _end(self, backend: Backend) -> None:
-        """The connection to this process broke: what it still has to do is not done, or is done before this returns.
+    def _let_end(self, lifeline: int) -> None:
+        """Make sure that a statement which was given up for lost takes no effect later.
 
-        A task that is sent again may have ended when a statement that was given up for lost takes effect.
+        The task is sent again, and may have ended by then.
         """
-        try:
-            with self.pool.connection() as connection:
-                ended = connection.execute(
-                    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_get_activity($1)"
-                    " WHERE extract(epoch FROM backend_start)::text = $2",
-                    list(backend),
-                    prepare=False,
-                ).fetchall()
-        except psycopg.Error as error:
-            raise self.told(error) from error
-        if ended == [(False,)]:
-            what = "the connection broke, and what was sent last may still be done: look before you send it again"
-            raise StoreUnavailable(f"{self.address}: {what}")
+        for left in reversed(range(ENDINGS)):
+            try:
+                with self.pool.connection() as connection:
+                    return let_end(connection, lifeline)
+            except psycopg.Error as error:
+                if not left:
+                    what = "what was sent last may still be done: look before you send it again"
+                    told = f"{self.address}: the connection broke, and {what} ({_first(error)})"
+                    raise StoreUnavailable(told) from error
 
     def start(self, op: Operation[T]) -> Started[T]:
         return _Started(self, op)
