@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil, log10
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 WIDTH = 720
 LABEL = 190
-"""Where the bars begin."""
+"""Where the bars begin, unless a label needs more."""
+LETTER = 7.8
+"""What a letter of a wide font needs."""
 ROW = 30
 TOP = 56
+LINE = 17
+"""What a line of text needs."""
 VALUE = 150
 """What the text behind the longest bar needs."""
 
@@ -19,10 +24,12 @@ STYLE = """
   svg { font-family: system-ui, -apple-system, "Segoe UI", sans-serif; font-size: 13px; }
   .paper { fill: #ffffff; } .text { fill: #1f2328; } .faint { fill: #59636e; } .line { stroke: #d1d9e0; }
   .ours { fill: #0969da; } .peer { fill: #8c959f; } .ceiling { fill: #d4a72c; } .path { stroke: #0969da; }
+  .path.other { stroke: #d4a72c; } .ours.other { fill: #d4a72c; }
   .title { font-size: 15px; font-weight: 600; }
   @media (prefers-color-scheme: dark) {
     .paper { fill: #0d1117; } .text { fill: #f0f6fc; } .faint { fill: #9198a1; } .line { stroke: #3d444d; }
     .ours { fill: #4493f8; } .peer { fill: #656c76; } .ceiling { fill: #9e6a03; } .path { stroke: #4493f8; }
+    .path.other { stroke: #9e6a03; } .ours.other { fill: #9e6a03; }
   }
 """
 
@@ -47,14 +54,15 @@ class Point(NamedTuple):
 def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
     """Horizontal bars in the given order, each with its figure and its ratio."""
     longest = max(row.value for row in rows)
+    left = max(LABEL, 10 + LETTER * max(len(row.label) for row in rows))
     parts = [_text(16, 26, title, "text title"), _text(16, 44, unit, "faint")]
     for number, row in enumerate(rows):
         y = TOP + number * ROW
-        length = max(2.0, (WIDTH - LABEL - VALUE) * row.value / longest)
+        length = max(2.0, (WIDTH - left - VALUE) * row.value / longest)
         parts += [
-            _text(LABEL - 10, y + 17, row.label, "text", "end"),
-            f'<rect class="{row.kind}" x="{LABEL}" y="{y + 3}" width="{length:.1f}" height="{ROW - 10}" rx="3"/>',
-            _text(LABEL + length + 8, y + 17, " · ".join(filter(None, [figure(row.value), row.ratio])), "faint"),
+            _text(left - 10, y + 17, row.label, "text", "end"),
+            f'<rect class="{row.kind}" x="{left:.0f}" y="{y + 3}" width="{length:.1f}" height="{ROW - 10}" rx="3"/>',
+            _text(left + length + 8, y + 17, " · ".join(filter(None, [figure(row.value), row.ratio])), "faint"),
         ]
     return _svg(TOP + len(rows) * ROW + 10, parts, title)
 
@@ -81,12 +89,23 @@ def lines(title: str, unit: str, series: Sequence[Sequence[Point]], names: Seque
         ]
     for size in sorted({point.size for point in points}):
         parts.append(_text(x(size), bottom + 20, f"{size:,}", "faint", "middle"))
-    for one, name in zip(series, names, strict=True):
+    ends = _apart([y(one[-1].value) for one in series])
+    for place, (one, name, end) in enumerate(zip(series, names, ends, strict=True)):
+        other = " other" if place % 2 else ""
         path = " ".join(f"{x(point.size):.1f},{y(point.value):.1f}" for point in one)
-        parts.append(f'<polyline class="path" fill="none" stroke-width="2.5" points="{path}"/>')
-        parts += [f'<circle class="ours" cx="{x(p.size):.1f}" cy="{y(p.value):.1f}" r="4"/>' for p in one]
-        parts.append(_text(x(one[-1].size) + 10, y(one[-1].value) + 4, name, "text"))
+        parts.append(f'<polyline class="path{other}" fill="none" stroke-width="2.5" points="{path}"/>')
+        parts += [f'<circle class="ours{other}" cx="{x(p.size):.1f}" cy="{y(p.value):.1f}" r="4"/>' for p in one]
+        parts.append(_text(x(one[-1].size) + 10, end + 4, name, "text"))
     return _svg(bottom + 40, parts, title)
+
+
+def _apart(places: Sequence[float]) -> list[float]:
+    """The same places from top to bottom, but no text over another."""
+    found = list(places)
+    order = sorted(range(len(places)), key=lambda number: places[number])
+    for upper, lower in pairwise(order):
+        found[lower] = max(found[lower], found[upper] + LINE)
+    return found
 
 
 def figure(value: float) -> str:
