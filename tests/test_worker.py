@@ -87,7 +87,7 @@ def test_a_worker_that_fell_asleep_finds_what_came_from_somebody_who_did_not_kno
     async def late(claims: Claims, found: Claim, poll: float) -> float:
         if not came:
             assert isinstance(stranger.store, PostgresStore)
-            stranger.store._awake["default"] = math.inf
+            stranger.store._nobody_slept["default"] = math.inf
             came.append((await asyncio.to_thread(stand_in.enqueue, 7)).id)
         return await idle_time(claims, found, poll)
 

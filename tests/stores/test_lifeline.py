@@ -42,8 +42,8 @@ def test_one_that_is_gone_already_is_as_good(postgres_url: str) -> None:
 
 
 @pytest.fixture
-def powerless(postgres_url: str) -> Iterator[str]:
-    """The address of somebody who logs in as one role and acts as another, and so may end nobody."""
+def login(postgres_url: str) -> Iterator[str]:
+    """The address of somebody who logs in as one role and acts as another."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE ROLE acts")
         connection.execute("CREATE ROLE logs_in LOGIN IN ROLE acts")
@@ -52,12 +52,22 @@ def powerless(postgres_url: str) -> Iterator[str]:
         connection.execute("DROP ROLE logs_in, acts")
 
 
+def test_whoever_acts_as_another_role_may_end_what_is_theirs(login: str) -> None:
+    with opened(login) as lost, opened(login) as connection:
+        let_end(connection, tie(lost))
+
+        assert not lives(lost)
+        assert connection.execute("SELECT current_user::text").fetchone() == ("acts",)
+
+
 def test_without_the_right_to_end_it_one_waits_until_it_ends_by_itself(
-    powerless: str, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, login: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute("REVOKE EXECUTE ON FUNCTION pg_terminate_backend FROM PUBLIC")
     monkeypatch.setattr("durably.stores.postgres.lifeline.PATIENCE", "1ms")
-    with opened(powerless) as connection:
-        with opened(powerless) as lost:
+    with opened(login) as connection:
+        with opened(login) as lost:
             lifeline = tie(lost)
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 let_end(connection, lifeline)

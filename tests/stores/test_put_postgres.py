@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
 import pytest
 
-from durably import Durably, StoreRejected, StoreUnavailable
+from durably import Durably, StoreRejected, StoreUnavailable, UnknownTask
 from durably.client.definition import Definition
 from durably.core.lifecycle import complete
 from durably.core.task import Draft
@@ -269,20 +270,39 @@ def test_while_somebody_sleeps_every_one_tells(
     assert looks == [True, True]
 
 
-def test_one_that_took_longer_than_a_sleeper_waits_tells_after_all(
-    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch, looks: list[bool]
-) -> None:
-    noted = Wire.put
+def slow(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Let a statement take longer than a sleeper waits before it looks again."""
+    put = Wire.put
 
     def slowly(wire: Wire, text: str, values: Sequence[bytes], formats: Sequence[int]) -> int | None:
-        answer = noted(wire, text, values, formats)
+        answer = put(wire, text, values, formats)
+        meanwhile()
         time.sleep(UNHEARD)
         return answer
 
     monkeypatch.setattr(Wire, "put", slowly)
+
+
+def test_one_that_looked_and_took_longer_than_a_sleeper_waits_tells_after_all(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch, looks: list[bool]
+) -> None:
+    sleepers: list[psycopg.Connection[tuple[str]]] = []
+    slow(monkeypatch, lambda: sleepers.append(sleeper(store_of(app).url)))
+    work.enqueue(1)
+    [listening] = sleepers
+    with listening:
+        told = [notice.payload for notice in listening.notifies(timeout=60, stop_after=1)]
+
+    assert (looks, told) == ([True], ["default"])
+
+
+def test_one_that_took_longer_than_a_sleeper_waits_tells_after_all(
+    app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch, looks: list[bool]
+) -> None:
+    slow(monkeypatch)
     monkeypatch.setattr("durably.stores.postgres.store.BELIEVED", 3600)
     with sleeper(store_of(app).url) as listening:
-        store_of(app)._awake["default"] = time.monotonic() + 3600
+        store_of(app)._nobody_slept["default"] = time.monotonic()
         work.enqueue(1)
         told = [notice.payload for notice in listening.notifies(timeout=60, stop_after=1)]
 
@@ -308,16 +328,23 @@ def test_a_hint_that_fails_is_nothing_but_a_hint(
 def test_what_may_still_be_done_is_not_sent_again(
     app: Durably, work: Definition[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def be_held_up(*_: Any) -> None:
+    asked: list[int] = []
+
+    def be_held_up(_: Any, lifeline: int) -> None:
+        asked.append(lifeline)
         raise psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")
 
     work.enqueue(1)
     lossy(monkeypatch, landed=False)
     monkeypatch.setattr("durably.stores.postgres.store.let_end", be_held_up)
-    with pytest.raises(StoreUnavailable, match=r"may still be done: look before.*\(canceling statement"):
+    with pytest.raises(StoreUnavailable, match=r"task (\S+) may still be accepted.*\(canceling") as found:
         work.enqueue(2)
 
     assert [row[4] for row in rows(app)] == [b'{"number":1}']
+    assert len(asked) == 1
+    [named] = re.findall(r"task (\S+) may", str(found.value))
+    with pytest.raises(UnknownTask):
+        app.handle(named).info()
 
 
 def test_only_so_many_queues_are_remembered(
@@ -327,7 +354,7 @@ def test_only_so_many_queues_are_remembered(
     for name in "abc":
         work.using(queue=name).enqueue(1)
 
-    assert list(store_of(app)._awake) == ["c"]
+    assert list(store_of(app)._nobody_slept) == ["c"]
 
 
 def test_a_store_that_is_away_is_told_as_on_the_usual_way(

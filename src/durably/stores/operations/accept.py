@@ -141,6 +141,8 @@ def _insert_many(q: Queries, drafts: Sequence[Draft]) -> Statement:
 
 def accepted(q: Queries, drafts: Sequence[Draft], again: bool, fresh: bool) -> Steps[list[Accepted | Conflict]]:
     """What `accept` does, as a part of something larger."""
+    if again and "confirm" in q:
+        yield q("confirm")
     unique = [draft for draft in drafts if draft.unique_scope is not None]
     answers: dict[str, Accepted | Conflict] = {}
     if unique:

@@ -107,6 +107,12 @@ SELECT d.id, u.task::text, u.fingerprint
            AND key = CASE WHEN d.period IS NULL THEN d.key ELSE d.key || '@' || (d.now / d.period) END
         OFFSET 0) u
 
+-- :confirm
+-- Whoever is answered that a task is there already has written nothing, so its commit would not wait for the standbys. But
+-- the first try may have reached none of them, if its process was ended or the server crashed meanwhile. A number for the
+-- transaction alone would not do: something must be written.
+SELECT pg_logical_emit_message(true, 'durably', '')::text
+
 -- :forget_revived
 -- A repeated insert may have met the moment in which its task ended: what is in history stays there.
 DELETE FROM durably.tasks t

@@ -24,7 +24,9 @@ def tie(connection: psycopg.Connection[Any]) -> int:
 
 def let_end(connection: psycopg.Connection[Any], lock: int) -> None:
     """End the process that holds this lock, and return when it is gone: what it was doing is done, or never will be."""
-    with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+    with contextlib.suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        # A process belongs to whoever logged in, and so may those do who act as another role.
+        connection.execute("SET LOCAL ROLE NONE", prepare=False)
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks"
             " WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = $1"

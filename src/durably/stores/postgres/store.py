@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import re
 import threading
@@ -69,8 +70,8 @@ class PostgresStore:
         self._put_unheard = self.queries.text("insert_unheard")
         self._hint = self.queries.text("notify")
         self._putting = threading.Lock()
-        self._awake: dict[str, float] = {}
-        """Until when it is believed of a queue that nobody sleeps on it."""
+        self._nobody_slept: dict[str, float] = {}
+        """When a look at a queue began that found nobody asleep on it."""
 
     @property
     def address(self) -> str:
@@ -116,7 +117,7 @@ class PostgresStore:
             if connection is not None and not connection.closed and not isinstance(error, psycopg.errors.DiskFull):
                 return False
             if connection is not None and connection.lifeline is not None and connection.closed:
-                self._let_end(connection.lifeline)
+                self._let_end(connection.lifeline, draft.id)
             raise self.told(error) from error
         except (psycopg.Error, UnicodeEncodeError):
             return False
@@ -131,25 +132,22 @@ class PostgresStore:
         if connection.lifeline is None:
             connection.lifeline = tie(connection)
         queue, now = draft.queue, time.monotonic()
-        until = self._awake.get(queue, now)
-        if now >= until:
-            return self._looked(queue, now, wire.put(self._put, _values(draft), FORMATS))
-        if wire.put(self._put_unheard, _values(draft), FORMATS) is None:
-            return False
-        if time.monotonic() >= until - BELIEVED + UNHEARD:
+        looked_at = self._nobody_slept.get(queue, -math.inf)
+        if now < looked_at + BELIEVED:
+            sleepers = wire.put(self._put_unheard, _values(draft), FORMATS)
+        else:
+            sleepers = wire.put(self._put, _values(draft), FORMATS)
+            looked_at = now
+            if sleepers == 0:
+                if len(self._nobody_slept) >= REMEMBERED:
+                    self._nobody_slept.clear()
+                self._nobody_slept[queue] = now
+        if sleepers == 0 and time.monotonic() >= looked_at + UNHEARD:
             with contextlib.suppress(psycopg.Error):
                 wire.run(self._hint, [[queue]])
-        return True
-
-    def _looked(self, queue: str, when: float, sleepers: int | None) -> bool:
-        """What was seen of those who sleep on this queue, by a statement that began then."""
-        if sleepers == 0:
-            if len(self._awake) >= REMEMBERED:
-                self._awake.clear()
-            self._awake[queue] = when + BELIEVED
         return sleepers is not None
 
-    def _let_end(self, lifeline: int) -> None:
+    def _let_end(self, lifeline: int, task_id: str) -> None:
         """Make sure that a statement which was given up for lost takes no effect later.
 
         The task is sent again, and may have ended by then.
@@ -159,10 +157,10 @@ class PostgresStore:
                 with self.pool.connection() as connection:
                     return let_end(connection, lifeline)
             except psycopg.Error as error:
-                if not left:
-                    what = "what was sent last may still be done: look before you send it again"
-                    told = f"{self.address}: the connection broke, and {what} ({_first(error)})"
-                    raise StoreUnavailable(told) from error
+                if left and not isinstance(error, psycopg.errors.LockNotAvailable):
+                    continue
+                what = f"task {task_id} may still be accepted: look whether it was before you send another"
+                raise StoreUnavailable(f"{self.address}: the connection broke, and {what} ({_first(error)})") from error
 
     def start(self, op: Operation[T]) -> Started[T]:
         return _Started(self, op)

@@ -38,6 +38,7 @@ TENDER = frozenset(
         "claim",
         "claim_plain",
         "close_digest",
+        "confirm",
         "collect",
         "commit",
         "commit_and_go_on",
