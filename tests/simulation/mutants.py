@@ -97,7 +97,12 @@ _queries(
     ("finish_silent_tasks", "token = ?", "token IS NOT NULL AND ? IS NOT NULL"),
     concerns=_plain,
 )
-_queries("an end checks the id only", "token", ("end_tasks", "version = ?", "? IS NOT NULL"))
+_queries(
+    "an end checks the id only",
+    "token",
+    ("end_tasks", "version = ?", "? IS NOT NULL"),
+    ("end_silent_tasks", "version = ?", "version IS NOT NULL AND ? IS NOT NULL"),
+)
 _queries("a task can be given back by anyone", "", ("release_tasks", "version = ?", "? IS NOT NULL"))
 _queries("the last comes first in a key", "ahead of it", ("heads", "ORDER BY f.seq", "ORDER BY f.seq DESC"))
 _queries("permits are not counted", "are allowed", ("count_permits", "GROUP BY", "AND false GROUP BY"))
@@ -138,7 +143,7 @@ def _(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("a key is free again as soon as its head is claimed", "without holding its lease")
 def _(_: pytest.MonkeyPatch) -> Tamper:
-    return rewritten(("lease_keys", "SET state = 'leased'", "SET state = 'ready'"))
+    return rewritten(("lease_keys_of", "SET state = 'leased'", "SET state = 'ready'"))
 
 
 @mutant("a key is not given back", "key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,13 +22,16 @@ from durably.core.lifecycle import complete
 from durably.core.task import Draft, Task
 from durably.stores.operations.accept import TOGETHER, accept
 from durably.stores.operations.claim import Claim, claim
-from durably.stores.operations.commit import commit
+from durably.stores.operations.commit import cancel_now, commit
+from durably.stores.operations.control import set_limit
+from durably.stores.operations.finish import end_silently
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import clock
 from durably.stores.operations.sweep import describe_session, held, open_session
 from durably.stores.sqlite.store import SqliteStore
 from durably.stores.sqlite.together import Job
 from durably.stores.statement import Operation, Queries, Steps
+from durably.testing.clock import ManualClock
 
 
 @pytest.fixture
@@ -157,16 +161,17 @@ def test_a_schema_from_the_future_is_refused(store: SqliteStore, sqlite_path: Pa
     newer.close()
 
 
-SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "by_prefix", "prune"}
+SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "list_keys", "by_prefix", "prune"}
 
 
-def test_no_hot_query_scans_the_tasks(store: SqliteStore) -> None:
+def test_no_hot_query_scans_the_tasks_or_the_keys(store: SqliteStore) -> None:
     store.migrate()
     connection = store._writing()
     for name in store.queries.names:
         for part in store.queries._queries[name].parts:
             rows = connection.execute(f"EXPLAIN QUERY PLAN {part.text}", [None] * len(part.takes)).fetchall()
-            scans = [row[3] for row in rows if row[3].startswith(("SCAN durably_tasks", "SCAN t", "SCAN f"))]
+            tables = ("SCAN durably_tasks", "SCAN t", "SCAN f", "SCAN durably_keys", "SCAN k")
+            scans = [row[3] for row in rows if row[3].startswith(tables) and "VIRTUAL TABLE" not in row[3]]
             full = [scan for scan in scans if "USING" not in scan]
             assert name in SCANNED_ON_PURPOSE or not full, (name, full)
 
@@ -221,6 +226,83 @@ def test_successes_of_several_claims_end_their_own_tasks_though_a_number_has_com
     assert store.run(held("one")) == again
     assert all(isinstance(verdict, Applied) for verdict in store.run(commit(done(again))))
     assert store.run(held("one")) == []
+
+
+def keyed(ids: Ids, key: str, **options: Any) -> Draft:
+    return Draft(ids.task(key), "noop", "default", b"{}", key=key, **options)
+
+
+def test_a_head_is_told_with_all_that_it_has(store: SqliteStore) -> None:
+    ids = Ids(store.clock)
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+    whole = {"options": b"\x00\xfe", "tags": '["ä\\u0000"]', "once": True, "expires_in": 10**9, "priority": 9}
+    store.run(accept([keyed(ids, "a", policy="pause", **whole), keyed(ids, "b")]))
+    tasks = store.run(claim("one", ["default"], 10)).tasks
+
+    assert [(task.key, task.options) for task in tasks] == [("a", b"\x00\xfe"), ("b", None)]
+    assert store.run(held("one")) == tasks
+    assert all(task.place is None for task in tasks)
+
+
+def test_of_successes_in_keys_those_come_too_late_that_were_written_to_meanwhile(store: SqliteStore) -> None:
+    ids = Ids(store.clock)
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+    store.run(accept([keyed(ids, key) for key in "abc"]))
+    changes = [complete(task, None) for task in store.run(claim("one", ["default"], 10)).tasks]
+    store.run(cancel_now([changes[1].task.id], "stop"))
+
+    first, second, third = store.run(commit(changes))
+
+    assert (type(first), type(third)) == (Applied, Applied)
+    assert isinstance(second, Stale)
+    assert second.current is not None
+    assert store.run(held("one")) == [second.current]
+    assert isinstance(store.run(commit([complete(second.current, None)]))[0], Applied)
+    assert store.run(held("one")) == []
+
+
+def test_a_success_in_a_key_ends_nobody_who_got_its_number(store: SqliteStore) -> None:
+    ids = Ids(store.clock)
+    store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+    store.run(accept([keyed(ids, "a")]))
+    [task] = store.run(claim("one", ["default"], 10)).tasks
+    store.run(commit([complete(task, None)]))
+    store.run(accept([keyed(ids, "a")]))
+    [other] = store.run(claim("one", ["default"], 10)).tasks
+    assert (other.seq, other.version) == (task.seq, task.version)
+
+    late = Operation("late", lambda q: end_silently(q, [complete(task, None), complete(task, None)]))
+    assert store.run(late) == set()
+    assert store.run(held("one")) == [other]
+
+
+def test_successes_in_keys_are_written_the_same_one_by_one_and_all_at_once(tmp_path: Path) -> None:
+    """Heads and followers, with all that a task can have, of two claims, begun at different times."""
+
+    def history(name: str, *without: str) -> list[tuple[Any, ...]]:
+        store = SqliteStore(str(tmp_path / name), ManualClock())
+        store.migrate()
+        store.queries = store.queries.without(*without)
+        ids = Ids(store.clock, random.Random(7))
+        store.run(open_session("one", 60_000_000, "host", 1, "{}"))
+        store.run(set_limit("g:g", 9, None, 1.0))
+        for keys in ("aab", "c"):
+            drafts = [keyed(ids, key, tags='["x"]', options=b"\x00{}", expires_in=10**9) for key in keys]
+            store.run(accept([*drafts, keyed(ids, f"{keys}-limited", gate="g"), keyed(ids, f"{keys}-plain")]))
+        found = [store.run(claim("one", ["default"], room, ahead=2)) for room in (3, 10)]
+        tasks = [task for one in found for head in one.tasks for task in (head, *one.behind.get(head.id, ()))]
+        changes = [complete(task, None, 60.0 + place % 2, ran=place) for place, task in enumerate(tasks)]
+        assert len(changes) == 8
+        assert store.run(commit(changes)) == [Applied(change) for change in changes]
+        assert store.run(held("one")) == []
+        with closing(sqlite3.connect(store.path)) as file:
+            rows = file.execute("SELECT * FROM durably_history ORDER BY id").fetchall()
+            rows += file.execute("SELECT * FROM durably_keys").fetchall()
+            assert file.execute("SELECT * FROM durably_permits").fetchall() == []
+        store.close()
+        return rows
+
+    assert history("one by one.db", "end_silent_tasks") == history("at once.db")
 
 
 @pytest.mark.parametrize("together", [TOGETHER, 3], ids=["at once", "too large for that"])

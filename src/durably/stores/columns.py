@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from durably.core.task import Task
 
@@ -49,18 +50,29 @@ def task_columns(cast: str) -> str:
     return ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in LIVE)
 
 
-def brief_columns(cast: str) -> str:
+class Spelling(NamedTuple):
+    """How one database writes what every one has."""
+
+    as_text: str
+    """What makes an id a text, behind it."""
+    hexed: str
+    """Bytes as text."""
+    listed: str
+    """Values as a list in JSON."""
+
+
+def brief_columns(spelling: Spelling) -> str:
     """A leased row as the table `t` has it: all but its state and its session, and what is seldom there as one."""
-    often = ", ".join(f"t.id{cast}" if name == "id" else f"t.{name}" for name in BRIEF)
-    return f"{often}, {_as_one(SELDOM)}"
+    often = ", ".join(f"t.id{spelling.as_text}" if name == "id" else f"t.{name}" for name in BRIEF)
+    return f"{often}, {_as_one(SELDOM, spelling)}"
 
 
-def _as_one(seldom: Sequence[str]) -> str:
+def _as_one(seldom: Sequence[str], spelling: Spelling) -> str:
     """These columns of `t` as a list in JSON, or nothing if there is nothing in them."""
     usual = {"crashes": "t.crashes = 0", "once": "NOT t.once", "alone": "NOT t.alone"}
     nothing = " AND ".join(usual.get(name, f"t.{name} IS NULL") for name in seldom)
-    told = ", ".join(f"encode(t.{name}, 'hex')" if name in BYTES else f"t.{name}" for name in seldom)
-    return f"CASE WHEN {nothing} THEN NULL ELSE json_build_array({told})::text END"
+    told = ", ".join(spelling.hexed.format(f"t.{name}") if name in BYTES else f"t.{name}" for name in seldom)
+    return f"CASE WHEN {nothing} THEN NULL ELSE {spelling.listed.format(told)} END"
 
 
 def live_columns(cast: str, number: str) -> str:
@@ -80,18 +92,12 @@ def live_columns(cast: str, number: str) -> str:
     return ", ".join(spelled)
 
 
-def head_columns(cast: str, token: str, session: str, now: str) -> str:
-    """A waiting row of `t` as it is once its key row is leased."""
-    changed = {"id": f"t.id{cast}", "state": "'leased'", "token": token, "session": session, "started_at": now}
+def head_columns(spelling: Spelling, token: str, now: str) -> str:
+    """A waiting row of `t` as it is once its key row is leased: without its state and its session, as above."""
+    changed = {"id": f"t.id{spelling.as_text}", "token": token, "started_at": now}
     changed |= {name: f"t.{name} + 1" for name in _COUNTED}
-    return ", ".join(changed.get(name, f"t.{name}") for name in LIVE)
-
-
-def brief_head_columns(cast: str, token: str, now: str) -> str:
-    """The same without its state and its session, and with what is seldom there as one."""
-    changed = {"id": f"t.id{cast}", "token": token, "started_at": now, **{name: f"t.{name} + 1" for name in _COUNTED}}
     often = ", ".join(changed.get(name, f"t.{name}") for name in (*BRIEF, *OF_KEYS))
-    return f"{often}, {_as_one(SELDOM_IN_KEYS)}"
+    return f"{often}, {_as_one(SELDOM_IN_KEYS, spelling)}"
 
 
 def ended_columns(cast: str, false: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.task import State
 from durably.stores.operations.read import fetch
-from durably.stores.statement import Queries, Steps
+from durably.stores.statement import Queries, Rows, Steps
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[str]).decode
@@ -95,10 +95,37 @@ def _finish_silently(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdic
         [_encode({c.task.seq: c.started_ago or None for c in alike}).decode() for alike in claims.values()],
         [len(alike) for alike in claims.values()],
     )
-    finished: set[str] = set()
-    for alike, (told,) in zip(claims.values(), rows, strict=True):
-        finished.update([c.task.id for c in alike] if told is None else _decode(told))
-    return (yield from verdicts_of(q, changes, finished))
+    return (yield from verdicts_of(q, changes, _landed(claims.values(), rows)))
+
+
+def is_silent_success(change: Change) -> bool:
+    """Whether nothing is to be written but that it is done, without a result."""
+    return change.result is None and is_simple_success(change)
+
+
+def end_silently(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
+    """Write such successes of tasks whose leases are elsewhere, and answer whose were written."""
+    alike: dict[tuple[int | str | None, ...], list[Change]] = {}
+    for change in changes:
+        task = change.task
+        shared = (task.token, task.version, task.attempt, change.spent, change.crashes, task.session, change.keep_for)
+        alike.setdefault(shared, []).append(change)
+    groups = alike.values()
+    rows = yield q.each(
+        "end_silent_tasks",
+        *zip(*alike, strict=True),
+        [_encode({c.task.seq: f"{c.task.id}{c.started_ago or ''}" for c in group}).decode() for group in groups],
+        [len(group) for group in groups],
+    )
+    return _landed(groups, rows)
+
+
+def _landed(groups: Iterable[Sequence[Change]], rows: Rows) -> set[str]:
+    """Whose ends were written; of each group a row tells that, if not of all."""
+    landed: set[str] = set()
+    for alike, (told,) in zip(groups, rows, strict=True):
+        landed.update([change.task.id for change in alike] if told is None else _decode(told))
+    return landed
 
 
 def verdicts_of(q: Queries, changes: Sequence[Change], applied: set[str]) -> Steps[list[Verdict]]:

@@ -16,11 +16,13 @@ import msgspec
 from durably.core.change import Change
 from durably.core.moment import FOREVER
 from durably.core.task import Scope, State, Task
-from durably.stores.columns import LIVE
 from durably.stores.operations.brief import leased_heads
 from durably.stores.statement import Queries, Rows, Steps
 
 Key = tuple[str, str]
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Heads(msgspec.Struct, frozen=True, gc=False):
@@ -108,10 +110,8 @@ def lock_rows(q: Queries, keys: Iterable[Key]) -> Steps[Held]:
 
 def read_heads(q: Queries, keys: Sequence[Key], ahead: int, session: str, now: int) -> Steps[Heads]:
     """What waits in each of these keys, up to so many, as its key row will describe it if it is leased."""
-    rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, session, now)
-    brief = bool(rows) and len(rows[0]) < len(LIVE)
-    tasks = leased_heads(rows, session) if brief else [Task(*row[:-1]) for row in rows]
-    return in_keys(rows, tasks, {key: [] for key in keys})
+    rows = yield q("heads", [queue for queue, _ in keys], [key for _, key in keys], ahead, now)
+    return in_keys(rows, leased_heads(rows, session), {key: [] for key in keys})
 
 
 def in_keys(rows: Rows, tasks: Sequence[Task], waiting: dict[Key, list[Task]]) -> Heads:
@@ -162,7 +162,11 @@ def followers_of(
 
 def lease_keys(q: Queries, heads: Sequence[Task], behind: Behind) -> Steps[None]:
     """Write what `read_heads` says into the key rows, which are locked: all of these have one lease in common."""
-    if heads:
+    if heads and "lease_keys_of" in q:
+        followers = {head.seq: listed([one.id for one in behind.get(head.id, ())]) for head in heads}
+        lease = heads[0].token, heads[0].started_at, heads[0].session
+        yield q("lease_keys_of", _encode(followers).decode(), *lease)
+    elif heads:
         yield q.each(
             "lease_keys",
             [task.queue for task in heads],

@@ -184,14 +184,12 @@ SELECT queue, key FROM durably.keys
 
 -- :heads
 -- The next task of each key that is to be leased, and those behind it, as they are then; and who must wait till later.
--- Whoever leases them knows their session.
 SELECT {head}, t.place, t.ready_at > (SELECT durably.now())
   FROM unnest(?1::text[], ?2::text[]) AS k(queue, key)
  CROSS JOIN LATERAL (
         SELECT *, ctid AS place FROM durably.tasks t
          WHERE t.state = 'blocked' AND t.queue = k.queue AND t.key = k.key
          ORDER BY t.seq LIMIT ?3::int) t
- WHERE ?4::text IS NOT NULL
 
 -- :next_chains
 -- The same of keys that are locked, for whoever has room for so many, if nobody is there before whom a claim must do

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from durably.stores.columns import (
+    Spelling,
     brief_columns,
-    brief_head_columns,
     destination_columns,
     ended_columns,
+    head_columns,
     live_columns,
     task_columns,
 )
@@ -44,17 +45,20 @@ OTHERS = """SELECT durably.now() AS now,
 """The time; whether these queues are open, with nobody before whom a claim must do something else; how many wait."""
 
 
+SPELLING = Spelling("::text", "encode({}, 'hex')", "json_build_array({})::text")
+
+
 def dialect(schema: str) -> Dialect:
     """The dialect for a schema name."""
     return Dialect(
         "durably.stores.postgres",
         {
             "task": task_columns("::text"),
-            "brief": brief_columns("::text"),
+            "brief": brief_columns(SPELLING),
             "live": live_columns("::text", "::int"),
-            "head": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "?5::bigint"),
-            "next_head": brief_head_columns("::text", "(SELECT token FROM fence)", "(SELECT now FROM others)"),
-            "chain": brief_head_columns("::text", "(SELECT nextval('durably.token_seq'))", "(SELECT now FROM others)"),
+            "head": head_columns(SPELLING, "(SELECT nextval('durably.token_seq'))", "?4::bigint"),
+            "next_head": head_columns(SPELLING, "(SELECT token FROM fence)", "(SELECT now FROM others)"),
+            "chain": head_columns(SPELLING, "(SELECT nextval('durably.token_seq'))", "(SELECT now FROM others)"),
             "ended": ended_columns("::text", "false"),
             "destination": destination_columns(),
             "claimed": CLAIMED,

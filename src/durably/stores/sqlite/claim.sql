@@ -134,7 +134,7 @@ SELECT queue, key FROM durably_keys
 
 -- :heads
 UPDATE durably_meta SET value = value + 1 WHERE name = 'token';
-SELECT {head}, t.ready_at > :now
+SELECT {head}, NULL, t.ready_at > :now
   FROM json_each(?1) k
  CROSS JOIN durably_tasks t
     ON t.seq IN (SELECT f.seq FROM durably_tasks f
@@ -187,17 +187,21 @@ SELECT :now,
                                        WHERE m.value = o.queue
                                          AND json_extract(?4, '$[' || m.key || ']') = o.gate))
 
--- :lease_keys
-UPDATE durably_keys
-   SET state = 'leased', held = 0, head = ?3, followers = ?4, token = ?5, started_at = ?6, session = ?7
- WHERE queue = ?1 AND key = ?2
+-- :lease_keys_of
+-- Their heads' followers, by the seq of the head. The rows are there: an update that joins would look through all of them.
+INSERT INTO durably_keys (queue, key, state, ready_at, priority, alone, head, followers, token, started_at, session)
+SELECT t.queue, t.key, 'leased', t.ready_at, t.priority, t.alone, t.id, d.value, ?2, ?3, ?4
+  FROM json_each(?1) d CROSS JOIN durably_tasks t WHERE t.seq = CAST(d.key AS INTEGER)
+    ON CONFLICT DO UPDATE
+   SET state = 'leased', held = 0, head = excluded.head, followers = excluded.followers, token = excluded.token,
+       started_at = excluded.started_at, session = excluded.session
 
 -- :advance_keys
 UPDATE durably_keys SET head = ?3, followers = ?4 WHERE queue = ?1 AND key = ?2;
 UPDATE durably_permits SET task = ?3 WHERE task = ?5
 
 -- :versions
-SELECT id, version FROM durably_tasks WHERE id IN (SELECT value FROM json_each(?1))
+SELECT json_group_array(json_array(id, version)) FROM durably_tasks WHERE id IN (SELECT value FROM json_each(?1))
 
 -- :flagged
 SELECT {task} FROM durably_tasks t WHERE t.id IN (SELECT value FROM json_each(?1)) AND t.cancel IS NOT NULL
@@ -207,7 +211,7 @@ INSERT OR IGNORE INTO durably_keys (queue, key, state, ready_at, priority, alone
 VALUES (?1, ?2, 'ready', :now, ?3, ?4, ?5)
 
 -- :lock_keys
-SELECT k.queue, k.key, k.state, k.token, k.head, k.followers
+SELECT json_group_array(json_array(k.queue, k.key, k.state, k.token, k.head, k.followers))
   FROM json_each(?1) r
  CROSS JOIN durably_keys k
  WHERE k.queue = r.value AND k.key = json_extract(?2, '$[' || r.key || ']')

@@ -41,6 +41,26 @@ SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?10, started_
 RETURNING id;
 DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 
+-- :end_silent_tasks
+-- The same for many at once that are done and have no result, and of which all but two things are alike: by seq, the id
+-- and after it how long ago the attempt began. A seq comes again when its task has ended, but not with that id.
+INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
+                             token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
+                             gate, session, payload, options, tags, cancel, details)
+SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at,
+       coalesce(:now - nullif(substr(d.value, length(t.id) + 1), ''), t.started_at), t.expires_at, :now, :now + ?7, ?1,
+       t.partition, t.priority, ?3, ?4, ?5, t.once, 'done', t.name, t.queue, t.key, t.policy, t.gate, ?6, t.payload,
+       t.options, t.tags, t.cancel, t.details
+  FROM json_each(?8) d CROSS JOIN durably_tasks t
+ WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2 AND t.id = substr(d.value, 1, length(t.id));
+SELECT CASE WHEN changes() < ?9
+            THEN (SELECT json_group_array(t.id) FROM json_each(?8) d CROSS JOIN durably_tasks t
+                   WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2 AND t.id = substr(d.value, 1, length(t.id)))
+       END;
+DELETE FROM durably_tasks
+ WHERE seq IN (SELECT t.seq FROM json_each(?8) d CROSS JOIN durably_tasks t
+                WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2 AND t.id = substr(d.value, 1, length(t.id)))
+
 -- :release_tasks
 UPDATE durably_tasks
    SET state = ?3, ready_at = :now + ?4, attempt = ?5, spent = ?6, crashes = ?7, alone = ?8, session = NULL,

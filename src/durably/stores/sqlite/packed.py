@@ -21,6 +21,8 @@ COUNTS = ("once", "alone", "crashes")
 SELDOM = tuple(name for name in LIVE if name not in (*SHARED, *OFTEN, *COUNTS))
 BEGINNING = "SELECT json_group_array(CASE WHEN coalesce(t."
 """What a query begins with that answers so."""
+LISTS = "SELECT json_group_array(json_array("
+"""What one begins with that answers rows of numbers and texts."""
 
 _WHOLE = (*OFTEN, *SELDOM, *COUNTS)
 _PAYLOAD = OFTEN.index("payload")
@@ -28,6 +30,7 @@ _MAYBE = [_WHOLE.index(name) for name in BYTES]
 _NOTHING: list[Any] = [None] * len(SELDOM) + [0] * len(COUNTS)
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
+_decode_lists = msgspec.json.Decoder(list[tuple[Any, ...]]).decode
 _in_order = itemgetter(*((*_WHOLE, *SHARED).index(name) for name in LIVE))
 
 
@@ -77,6 +80,12 @@ def fetched(connection: sqlite3.Connection, text: str, args: Sequence[Any]) -> P
         text = text.replace(packed_columns(), task_columns(""))
         return connection.execute(text, args).fetchall()
     return Packed(packed, shared)
+
+
+def listed(connection: sqlite3.Connection, text: str, args: Sequence[Any]) -> Rows:
+    """What a query answers that has its rows in a list."""
+    [(rows,)] = connection.execute(text, args).fetchall()
+    return _decode_lists(rows)
 
 
 def unpacked(found: Packed | Rows) -> Rows:

@@ -17,12 +17,19 @@ from durably.core.ids import partition_of
 from durably.core.moment import Clock, HostClock
 from durably.core.task import Draft
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
+from durably.stores.columns import (
+    Spelling,
+    destination_columns,
+    ended_columns,
+    head_columns,
+    live_columns,
+    task_columns,
+)
 from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
 from durably.stores.sqlite.examine import examine
-from durably.stores.sqlite.packed import BEGINNING, Packed, fetched, packed_columns, unpacked
+from durably.stores.sqlite.packed import BEGINNING, LISTS, Packed, fetched, listed, packed_columns, unpacked
 from durably.stores.sqlite.together import Job, Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.start import InThread, Started
@@ -32,12 +39,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 TOKEN = "SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'"
+SPELLING = Spelling("", "iif({0} IS NULL, NULL, hex({0}))", "json_array({0})")
 DIALECT = Dialect(
     "durably.stores.sqlite",
     {
         "task": task_columns(""),
         "live": live_columns("", ""),
-        "head": head_columns("", f"({TOKEN})", "?4", "?5"),
+        "head": head_columns(SPELLING, f"({TOKEN})", "?4"),
         "ended": ended_columns("", "0"),
         "destination": destination_columns(),
         "token": TOKEN,
@@ -340,6 +348,9 @@ def _executed(connection: sqlite3.Connection, calls: list[tuple[str, tuple[Any, 
     """What the calls answer, one after the other; packed if only the last one answers, and packs its rows."""
     rows: Rows = []
     for place, (text, args) in enumerate(calls, 1):
+        if text.startswith(LISTS):
+            rows += listed(connection, text, args)
+            continue
         if not text.startswith(BEGINNING):
             rows += connection.execute(text, args).fetchall()
             continue
