@@ -25,7 +25,7 @@ BOUNDS = [
     ("sqlite.enqueue", "bare insert", 0.45),
     ("sqlite.bulk", "inserts of 1000", 0.35),
 ]
-KEYED = [("postgres.keys", 0.22), ("postgres.ahead", 0.5), ("sqlite.keys", 0.12), ("sqlite.ahead", 0.2)]
+KEYED = [("postgres.keys", 0.22), ("postgres.ahead", 0.5), ("sqlite.keys", 0.18), ("sqlite.ahead", 0.3)]
 
 
 @pytest.fixture(scope="module")

@@ -93,15 +93,15 @@ _queries(
     "a completion checks the id only",
     "token",
     ("finish_tasks", "version = ?", "? IS NOT NULL"),
-    ("finish_silent_tasks", "version = ?", "version IS NOT NULL AND ? IS NOT NULL"),
-    ("finish_silent_tasks", "token = ?", "token IS NOT NULL AND ? IS NOT NULL"),
+    ("finish_alike_tasks", "version = ?", "version IS NOT NULL AND ? IS NOT NULL"),
+    ("finish_alike_tasks", "token = ?", "token IS NOT NULL AND ? IS NOT NULL"),
     concerns=_plain,
 )
 _queries(
     "an end checks the id only",
     "token",
     ("end_tasks", "version = ?", "? IS NOT NULL"),
-    ("end_silent_tasks", "version = ?", "version IS NOT NULL AND ? IS NOT NULL"),
+    ("end_alike_tasks", "version = ?", "version IS NOT NULL AND ? IS NOT NULL"),
 )
 _queries("a task can be given back by anyone", "", ("release_tasks", "version = ?", "? IS NOT NULL"))
 _queries("the last comes first in a key", "ahead of it", ("heads", "ORDER BY f.seq", "ORDER BY f.seq DESC"))

@@ -21,10 +21,10 @@ from durably.core.ids import Ids, partition_of
 from durably.core.lifecycle import complete
 from durably.core.task import Draft, Task
 from durably.stores.operations.accept import TOGETHER, accept
+from durably.stores.operations.alike import end_alike
 from durably.stores.operations.claim import Claim, claim
 from durably.stores.operations.commit import cancel_now, commit
 from durably.stores.operations.control import set_limit
-from durably.stores.operations.finish import end_silently
 from durably.stores.operations.quick import claim_plain
 from durably.stores.operations.read import clock
 from durably.stores.operations.sweep import describe_session, held, open_session
@@ -271,30 +271,46 @@ def test_a_success_in_a_key_ends_nobody_who_got_its_number(store: SqliteStore) -
     [other] = store.run(claim("one", ["default"], 10)).tasks
     assert (other.seq, other.version) == (task.seq, task.version)
 
-    late = Operation("late", lambda q: end_silently(q, [complete(task, None), complete(task, None)]))
+    late = Operation("late", lambda q: end_alike(q, [complete(task, None), complete(task, None)]))
     assert store.run(late) == set()
     assert store.run(held("one")) == [other]
 
 
-def test_successes_in_keys_are_written_the_same_one_by_one_and_all_at_once(tmp_path: Path) -> None:
-    """Heads and followers, with all that a task can have, of two claims, begun at different times."""
+RESULTS = [None, b"", b'"1,2:3"', b"\x00\xff", b"{}"]
+
+
+@pytest.mark.parametrize("most", [TOGETHER, 10], ids=["at once", "too long for that"])
+def test_successes_are_written_the_same_one_by_one_and_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Heads and followers, with all that a task can have, of two claims, begun at different times; and plain ones."""
 
     def history(name: str, *without: str) -> list[tuple[Any, ...]]:
-        store = SqliteStore(str(tmp_path / name), ManualClock())
+        clock = ManualClock()
+        store = SqliteStore(str(tmp_path / name), clock)
         store.migrate()
         store.queries = store.queries.without(*without)
         ids = Ids(store.clock, random.Random(7))
         store.run(open_session("one", 60_000_000, "host", 1, "{}"))
         store.run(set_limit("g:g", 9, None, 1.0))
+
+        def written(*rooms: int) -> None:
+            found = [store.run(claim("one", ["default"], room, ahead=2)) for room in rooms]
+            tasks = [task for one in found for head in one.tasks for task in (head, *one.behind.get(head.id, ()))]
+            changes = [
+                complete(task, RESULTS[place % 5], 60.0 + place % 2, ran=place % 3) for place, task in enumerate(tasks)
+            ]
+            assert len(changes) == 8
+            clock.advance(1)
+            assert store.run(commit(changes)) == [Applied(change) for change in changes]
+            assert store.run(held("one")) == []
+
         for keys in ("aab", "c"):
             drafts = [keyed(ids, key, tags='["x"]', options=b"\x00{}", expires_in=10**9) for key in keys]
             store.run(accept([*drafts, keyed(ids, f"{keys}-limited", gate="g"), keyed(ids, f"{keys}-plain")]))
-        found = [store.run(claim("one", ["default"], room, ahead=2)) for room in (3, 10)]
-        tasks = [task for one in found for head in one.tasks for task in (head, *one.behind.get(head.id, ()))]
-        changes = [complete(task, None, 60.0 + place % 2, ran=place) for place, task in enumerate(tasks)]
-        assert len(changes) == 8
-        assert store.run(commit(changes)) == [Applied(change) for change in changes]
-        assert store.run(held("one")) == []
+        written(3, 10)
+        store.run(accept([Draft(ids.task(None), "noop", "default", b"{}", priority) for priority in range(8)]))
+        written(3, 5)
         with closing(sqlite3.connect(store.path)) as file:
             rows = file.execute("SELECT * FROM durably_history ORDER BY id").fetchall()
             rows += file.execute("SELECT * FROM durably_keys").fetchall()
@@ -302,7 +318,8 @@ def test_successes_in_keys_are_written_the_same_one_by_one_and_all_at_once(tmp_p
         store.close()
         return rows
 
-    assert history("one by one.db", "end_silent_tasks") == history("at once.db")
+    monkeypatch.setattr("durably.stores.operations.alike.TOGETHER", most)
+    assert history("one by one.db", "end_alike_tasks", "finish_alike_tasks") == history("at once.db")
 
 
 @pytest.mark.parametrize("together", [TOGETHER, 3], ids=["at once", "too large for that"])

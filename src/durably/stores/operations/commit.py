@@ -12,11 +12,10 @@ from durably.core.lifecycle import cancel
 from durably.core.limits import Gate
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
+from durably.stores.operations.alike import end_alike, fit_together
 from durably.stores.operations.finish import (
     are_plain_successes,
-    end_silently,
     finish,
-    is_silent_success,
     is_simple_success,
     verdicts_of,
 )
@@ -154,10 +153,10 @@ def _write(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
         rows = yield q.each("drop_revived", [c.task.id for c in ends], [c.task.version for c in ends])
         applied.update(task for (task,) in rows)
         ends = [change for change in ends if change.task.id not in applied]
-    silent = [change for change in ends if is_silent_success(change)] if "end_silent_tasks" in q else []
-    if silent:
-        applied |= yield from end_silently(q, silent)
-        ends = [change for change in ends if not is_silent_success(change)]
+    simple = list(filter(is_simple_success, ends)) if "end_alike_tasks" in q else []
+    if simple and fit_together(simple):
+        applied |= yield from end_alike(q, simple)
+        ends = [change for change in ends if not is_simple_success(change)]
     if _finishes_limited(q, ends):
         rows = yield q.each(
             "finish_limited_tasks",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from durably.core.change import Applied, Change, Stale, Verdict
 from durably.core.task import State
+from durably.stores.operations.alike import finish_alike, fit_together
 from durably.stores.operations.read import fetch
-from durably.stores.statement import Queries, Rows, Steps
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[str]).decode
+from durably.stores.statement import Queries, Steps
 
 
 def are_plain_successes(changes: Sequence[Change]) -> bool:
@@ -48,8 +44,8 @@ def finish(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
 
     A second one follows for those that it did not find; each of them stands by itself.
     """
-    if "finish_silent_tasks" in q and all(change.result is None for change in changes):
-        return (yield from _finish_silently(q, changes))
+    if "finish_alike_tasks" in q and fit_together(changes):
+        return (yield from verdicts_of(q, changes, (yield from finish_alike(q, changes))))
     finished = (yield from _finish_placed(q, changes)) if "finish_placed_tasks" in q else set()
     if finished is None:
         return [Applied(change) for change in changes]
@@ -82,50 +78,6 @@ def _finish_placed(q: Queries, changes: Sequence[Change]) -> Steps[set[str] | No
     )
     finished = {task for (task,) in rows}
     return None if None in finished else finished
-
-
-def _finish_silently(q: Queries, changes: Sequence[Change]) -> Steps[list[Verdict]]:
-    """The same if there is no result to keep, claim by claim."""
-    claims: dict[tuple[int, int, int | None], list[Change]] = {}
-    for change in changes:
-        claims.setdefault((change.task.token, change.task.version, change.keep_for), []).append(change)
-    rows = yield q.each(
-        "finish_silent_tasks",
-        *zip(*claims, strict=True),
-        [_encode({c.task.seq: c.started_ago or None for c in alike}).decode() for alike in claims.values()],
-        [len(alike) for alike in claims.values()],
-    )
-    return (yield from verdicts_of(q, changes, _landed(claims.values(), rows)))
-
-
-def is_silent_success(change: Change) -> bool:
-    """Whether nothing is to be written but that it is done, without a result."""
-    return change.result is None and is_simple_success(change)
-
-
-def end_silently(q: Queries, changes: Sequence[Change]) -> Steps[set[str]]:
-    """Write such successes of tasks whose leases are elsewhere, and answer whose were written."""
-    alike: dict[tuple[int | str | None, ...], list[Change]] = {}
-    for change in changes:
-        task = change.task
-        shared = (task.token, task.version, task.attempt, change.spent, change.crashes, task.session, change.keep_for)
-        alike.setdefault(shared, []).append(change)
-    groups = alike.values()
-    rows = yield q.each(
-        "end_silent_tasks",
-        *zip(*alike, strict=True),
-        [_encode({c.task.seq: f"{c.task.id}{c.started_ago or ''}" for c in group}).decode() for group in groups],
-        [len(group) for group in groups],
-    )
-    return _landed(groups, rows)
-
-
-def _landed(groups: Iterable[Sequence[Change]], rows: Rows) -> set[str]:
-    """Whose ends were written; of each group a row tells that, if not of all."""
-    landed: set[str] = set()
-    for alike, (told,) in zip(groups, rows, strict=True):
-        landed.update([change.task.id for change in alike] if told is None else _decode(told))
-    return landed
 
 
 def verdicts_of(q: Queries, changes: Sequence[Change], applied: set[str]) -> Steps[list[Verdict]]:

@@ -11,19 +11,23 @@ SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?5, started_a
 RETURNING id;
 DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 
--- :finish_silent_tasks
--- The same for tasks of one claim at once, of which none has a result: their token, version and keep_for, and what
--- started when, by seq. A seq comes again when its task has ended, but not with the token. Who they were is told only
--- if some are not.
+-- :finish_alike_tasks
+-- The same for tasks of one claim at once: their token, version and keep_for, and by seq how long ago the attempt began,
+-- and behind a colon, if there is a result, in ten digits where it begins among all results, and how long it is. A seq
+-- comes again when its task has ended, but not with the token. Who they were is told only if some are not.
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, session,
-                             payload, options, tags, cancel, details)
-SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at, coalesce(:now - d.value, t.started_at), t.expires_at, :now,
-       :now + ?3, t.token, t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once, 'done', t.name,
-       t.queue, t.session, t.payload, t.options, t.tags, t.cancel, t.details
+                             payload, options, tags, cancel, details, result)
+SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at,
+       coalesce(:now - nullif(CAST(d.value AS INTEGER), 0), t.started_at), t.expires_at, :now, :now + ?3, t.token,
+       t.partition, t.priority, t.attempt, t.spent, t.crashes, t.once, 'done', t.name, t.queue, t.session, t.payload,
+       t.options, t.tags, t.cancel, t.details,
+       CASE WHEN instr(d.value, ':')
+            THEN substr(?5, CAST(substr(d.value, instr(d.value, ':') + 1, 10) AS INTEGER),
+                        CAST(substr(d.value, instr(d.value, ':') + 11) AS INTEGER)) END
   FROM json_each(?4) d CROSS JOIN durably_tasks t
  WHERE t.seq = CAST(d.key AS INTEGER) AND t.token = ?1 AND t.version = ?2;
-SELECT CASE WHEN changes() < ?5
+SELECT CASE WHEN changes() < ?6
             THEN (SELECT json_group_array(t.id) FROM json_each(?4) d CROSS JOIN durably_tasks t
                    WHERE t.seq = CAST(d.key AS INTEGER) AND t.token = ?1 AND t.version = ?2) END;
 DELETE FROM durably_tasks
@@ -41,25 +45,30 @@ SELECT id, seq, version + 1, created_at, ready_at, coalesce(:now - ?10, started_
 RETURNING id;
 DELETE FROM durably_tasks WHERE id = ?1 AND version = ?2
 
--- :end_silent_tasks
--- The same for many at once that are done and have no result, and of which all but two things are alike: by seq, the id
--- and after it how long ago the attempt began. A seq comes again when its task has ended, but not with that id.
+-- :end_alike_tasks
+-- The same for many at once that are done, and alike but in three things: by seq, how long ago the attempt began, behind a
+-- comma the id, and where the result is, as above. A seq comes again when its task has ended, but not with that id.
 INSERT INTO durably_history (id, seq, version, created_at, ready_at, started_at, expires_at, finished_at, prune_at,
                              token, partition, priority, attempt, spent, crashes, once, state, name, queue, key, policy,
-                             gate, session, payload, options, tags, cancel, details)
+                             gate, session, payload, options, tags, cancel, details, result)
 SELECT t.id, t.seq, t.version + 1, t.created_at, t.ready_at,
-       coalesce(:now - nullif(substr(d.value, length(t.id) + 1), ''), t.started_at), t.expires_at, :now, :now + ?7, ?1,
+       coalesce(:now - nullif(CAST(d.value AS INTEGER), 0), t.started_at), t.expires_at, :now, :now + ?7, ?1,
        t.partition, t.priority, ?3, ?4, ?5, t.once, 'done', t.name, t.queue, t.key, t.policy, t.gate, ?6, t.payload,
-       t.options, t.tags, t.cancel, t.details
+       t.options, t.tags, t.cancel, t.details,
+       CASE WHEN instr(d.value, ':')
+            THEN substr(?9, CAST(substr(d.value, instr(d.value, ':') + 1, 10) AS INTEGER),
+                        CAST(substr(d.value, instr(d.value, ':') + 11) AS INTEGER)) END
   FROM json_each(?8) d CROSS JOIN durably_tasks t
- WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2 AND t.id = substr(d.value, 1, length(t.id));
-SELECT CASE WHEN changes() < ?9
+ WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2
+   AND t.id = substr(d.value, instr(d.value, ',') + 1, length(t.id));
+SELECT CASE WHEN changes() < ?10
             THEN (SELECT json_group_array(t.id) FROM json_each(?8) d CROSS JOIN durably_tasks t
-                   WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2 AND t.id = substr(d.value, 1, length(t.id)))
-       END;
+                   WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2
+                     AND t.id = substr(d.value, instr(d.value, ',') + 1, length(t.id))) END;
 DELETE FROM durably_tasks
  WHERE seq IN (SELECT t.seq FROM json_each(?8) d CROSS JOIN durably_tasks t
-                WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2 AND t.id = substr(d.value, 1, length(t.id)))
+                WHERE t.seq = CAST(d.key AS INTEGER) AND t.version = ?2
+                  AND t.id = substr(d.value, instr(d.value, ',') + 1, length(t.id)))
 
 -- :release_tasks
 UPDATE durably_tasks
