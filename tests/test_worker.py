@@ -25,7 +25,7 @@ from durably.stores.operations.keys import Behind
 from durably.stores.operations.sweep import open_session
 from durably.stores.postgres.store import PostgresStore
 from durably.stores.statement import Operation
-from durably.worker.claims import SWEEP, Claims
+from durably.worker.claims import HURRY, SWEEP, Claims
 from durably.worker.relay import Relay
 from durably.worker.running import Running
 from durably.worker.session import Session
@@ -519,6 +519,59 @@ def test_a_task_that_was_committed_late_is_found_beside_a_queue_that_fills_all_t
         return True
 
     assert asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("claims_between", "time_between", "found"), [(1, 1e9, True), (10**9, 0.0, True), (10**9, 1e9, False)]
+)
+def test_a_sweep_comes_after_so_many_claims_or_so_much_time(
+    app: Durably, monkeypatch: pytest.MonkeyPatch, claims_between: int, time_between: float, found: bool
+) -> None:
+    @app.task(name="work")
+    async def work(number: int) -> None: ...
+
+    async def story() -> bool:
+        claims = Claims(app.store, ("default",), random.Random(1))
+        await app.store.arun(open_session("s", 10**12, "here", 1, "{}"))
+        await app.aenqueue_many(work.call(number) for number in range(40))
+        session = Session("s", lease=1e6, now=0)
+        for _ in range(2):
+            claim = await claims.claim(session, 10, fresh=False)
+            assert claim is not None
+            assert len(claim.tasks) == 10
+            monkeypatch.setattr("durably.worker.claims.SWEEP", claims_between)
+            monkeypatch.setattr("durably.worker.claims.SOON", time_between)
+            claims._sweep_from = 0.0
+        late = await work.aenqueue(99)
+        await to_the_past(app, late.id)
+        claim = await claims.claim(session, 10, fresh=False)
+        assert claim is not None
+        await app.aclose()
+        return late.id in {task.id for task in claim.tasks}
+
+    assert asyncio.run(story()) is found
+
+
+def test_in_the_midst_of_many_a_worker_looks_back_less_far_than_at_their_end(app: Durably) -> None:
+    @app.task(name="work")
+    async def work(number: int) -> None: ...
+
+    async def story() -> None:
+        claims = Claims(app.store, ("default",), random.Random(1))
+        await app.store.arun(open_session("s", 10**12, "here", 1, "{}"))
+        await app.aenqueue_many(work.call(number) for number in range(15))
+        session = Session("s", lease=1e6, now=0)
+        midst = await claims.claim(session, 10, fresh=False)
+        assert midst is not None
+        [looked] = claims._floors.values()
+        assert looked == min(midst.now - HURRY, *midst.reached.values())
+        end = await claims.claim(session, 10, fresh=False)
+        assert end is not None
+        assert claims._floors == end.floors
+        assert end.floors["default", 5] < looked
+        await app.aclose()
+
+    asyncio.run(story())
 
 
 async def to_the_past(app: Durably, task: str) -> None:

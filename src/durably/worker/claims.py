@@ -23,6 +23,11 @@ log = logging.getLogger("durably.claims")
 SWEEP = 20
 """Every so many claims one looks below the floor, where a transaction that committed late may have landed; but not for
 more than about one part in so many of the time, however long that takes."""
+SOON = 0.5
+"""So long after a sweep there is another, though there were not so many claims."""
+HURRY = SECOND // 5
+"""How far a worker looks back in the midst of many tasks, since a sweep comes soon. While somebody holds back what can
+be vacuumed, each claim passes by all that was claimed in that time."""
 NOT_AT_ONCE = 0.02
 MANY = 100
 """From so many claims on it is worth a statement to let the store forget those that are settled."""
@@ -50,6 +55,7 @@ class Claims:
         self._plain = False
         self._sweeps = 0
         self._swept_at = 0
+        self._swept_last: float | None = None
         self._sweep_from = 0.0
         self._noted: set[int] = set()
 
@@ -114,7 +120,10 @@ class Claims:
         """
         self._count += 1
         began = asyncio.get_running_loop().time()
-        sweep = self._count - self._swept_at >= SWEEP and began >= self._sweep_from
+        if self._swept_last is None:
+            self._swept_last = began
+        due = self._count - self._swept_at >= SWEEP or began >= self._swept_last + SOON
+        sweep = due and began >= self._sweep_from
         floors = {} if fresh or sweep else self._floors
         # Each sweep begins with another queue too: one that fills all the room must not hide the others for ever.
         self._sweeps += sweep
@@ -137,8 +146,11 @@ class Claims:
         self._looked_at = began
         if sweep:
             now = asyncio.get_running_loop().time()
-            self._swept_at, self._sweep_from = self._count, now + (now - began) * SWEEP
-        self._floors.update(found.floors)
+            self._swept_at, self._swept_last, self._sweep_from = self._count, now, now + (now - began) * SWEEP
+        if len(found.tasks) < room:
+            self._floors.update(found.floors)
+        else:
+            self._floors.update({place: min(at, found.now - HURRY) for place, at in found.reached.items()})
         if fresh and not found.tasks:
             self._floors.clear()
         return found

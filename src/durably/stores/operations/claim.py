@@ -46,6 +46,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     again_in: int | None = None
     """When a shut gate may open again: a claim before that would find what this one found."""
     floors: dict[Range, int] = {}
+    reached: dict[Range, int] = {}
+    """When the last plain task that it took of each range became ready."""
     behind: Behind = {}
     """Who follows the heads of keys, for a worker that runs ahead."""
     plain: bool = False
@@ -120,7 +122,7 @@ def claim(
     taken.sort(key=lambda task: (-task.priority, task.ready_at, task.seq))
     only_plain = not (marked or cancels or keys_ready or gates_ready or alone_waiting or settings)
     trailing = {place: min(ready_at, now - FLOOR_MARGIN) for place, ready_at in moved.items()}
-    return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing, desk.behind, only_plain)
+    return Claim(True, taken, now, bool(alone_waiting), keeper.soonest(), trailing, moved, desk.behind, only_plain)
 
 
 @operation()

@@ -48,7 +48,8 @@ def claim_plain(
     if len(moved) > 1:
         tasks.sort(key=_importance)
     now = tasks[0].started_at or 0
-    return Claim(True, tasks, now, floors={place: min(at, now - FLOOR_MARGIN) for place, at in moved.items()})
+    floors = {place: min(at, now - FLOOR_MARGIN) for place, at in moved.items()}
+    return Claim(True, tasks, now, floors=floors, reached=moved)
 
 
 def _importance(task: Task) -> int:
