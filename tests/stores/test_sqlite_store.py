@@ -164,7 +164,7 @@ def test_a_schema_from_the_future_is_refused(store: SqliteStore, sqlite_path: Pa
 SCANNED_ON_PURPOSE = {"counts", "list_live", "list_ended", "list_keys", "by_prefix", "prune"}
 
 
-def test_no_hot_query_scans_the_tasks_or_the_keys(store: SqliteStore) -> None:
+def test_no_hot_query_scans_the_tasks(store: SqliteStore) -> None:
     store.migrate()
     connection = store._writing()
     for name in store.queries.names:
