@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from durably import Durably, Retry, StoreUnavailable, TaskCancelled, current
+from durably.client.definition import Definition
 from durably.core.task import Task
 from durably.stores.operations.claim import Claim
 from durably.stores.operations.keys import Behind
@@ -521,20 +522,25 @@ def test_a_task_that_was_committed_late_is_found_beside_a_queue_that_fills_all_t
     assert asyncio.run(story())
 
 
+async def with_tasks(app: Durably, count: int) -> tuple[Definition[[int], None], Claims, Session]:
+    """So many tasks that wait, and somebody who has claimed none yet."""
+
+    @app.task(name="work")
+    async def work(number: int) -> None: ...
+
+    await app.store.arun(open_session("s", 10**12, "here", 1, "{}"))
+    await app.aenqueue_many(work.call(number) for number in range(count))
+    return work, Claims(app.store, ("default",), random.Random(1)), Session("s", lease=1e6, now=0)
+
+
 @pytest.mark.parametrize(
     ("claims_between", "time_between", "found"), [(1, 1e9, True), (10**9, 0.0, True), (10**9, 1e9, False)]
 )
 def test_a_sweep_comes_after_so_many_claims_or_so_much_time(
     app: Durably, monkeypatch: pytest.MonkeyPatch, claims_between: int, time_between: float, found: bool
 ) -> None:
-    @app.task(name="work")
-    async def work(number: int) -> None: ...
-
     async def story() -> bool:
-        claims = Claims(app.store, ("default",), random.Random(1))
-        await app.store.arun(open_session("s", 10**12, "here", 1, "{}"))
-        await app.aenqueue_many(work.call(number) for number in range(40))
-        session = Session("s", lease=1e6, now=0)
+        work, claims, session = await with_tasks(app, 40)
         for _ in range(2):
             claim = await claims.claim(session, 10, fresh=False)
             assert claim is not None
@@ -553,14 +559,8 @@ def test_a_sweep_comes_after_so_many_claims_or_so_much_time(
 
 
 def test_in_the_midst_of_many_a_worker_looks_back_less_far_than_at_their_end(app: Durably) -> None:
-    @app.task(name="work")
-    async def work(number: int) -> None: ...
-
     async def story() -> None:
-        claims = Claims(app.store, ("default",), random.Random(1))
-        await app.store.arun(open_session("s", 10**12, "here", 1, "{}"))
-        await app.aenqueue_many(work.call(number) for number in range(15))
-        session = Session("s", lease=1e6, now=0)
+        _, claims, session = await with_tasks(app, 15)
         midst = await claims.claim(session, 10, fresh=False)
         assert midst is not None
         [looked] = claims._floors.values()

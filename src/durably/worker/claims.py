@@ -55,7 +55,8 @@ class Claims:
         self._plain = False
         self._sweeps = 0
         self._swept_at = 0
-        self._swept_last: float | None = None
+        self._sweep_by: float | None = None
+        """When there must be a sweep, however few the claims; from the first claim on."""
         self._sweep_from = 0.0
         self._noted: set[int] = set()
 
@@ -120,9 +121,9 @@ class Claims:
         """
         self._count += 1
         began = asyncio.get_running_loop().time()
-        if self._swept_last is None:
-            self._swept_last = began
-        due = self._count - self._swept_at >= SWEEP or began >= self._swept_last + SOON
+        if self._sweep_by is None:
+            self._sweep_by = began + SOON
+        due = self._count - self._swept_at >= SWEEP or began >= self._sweep_by
         sweep = due and began >= self._sweep_from
         floors = {} if fresh or sweep else self._floors
         # Each sweep begins with another queue too: one that fills all the room must not hide the others for ever.
@@ -146,7 +147,7 @@ class Claims:
         self._looked_at = began
         if sweep:
             now = asyncio.get_running_loop().time()
-            self._swept_at, self._swept_last, self._sweep_from = self._count, now, now + (now - began) * SWEEP
+            self._swept_at, self._sweep_by, self._sweep_from = self._count, now + SOON, now + (now - began) * SWEEP
         if len(found.tasks) < room:
             self._floors.update(found.floors)
         else:

@@ -13,12 +13,7 @@ from durably.core.limits import Gate
 from durably.core.task import Draft, Scope, State, restore
 from durably.stores.operations.accept import insert
 from durably.stores.operations.alike import end_alike, fit_together
-from durably.stores.operations.finish import (
-    are_plain_successes,
-    finish,
-    is_simple_success,
-    verdicts_of,
-)
+from durably.stores.operations.finish import are_plain_successes, finish, is_simple_success, verdicts_of
 from durably.stores.operations.handover import frees_a_place, hand_over
 from durably.stores.operations.keys import lock_keys, through_key
 from durably.stores.operations.read import fetch

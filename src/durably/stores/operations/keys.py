@@ -21,7 +21,6 @@ from durably.stores.statement import Queries, Rows, Steps
 
 Key = tuple[str, str]
 
-
 _encode = msgspec.json.Encoder().encode
 
 

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from durably.stores.columns import BYTES, LIVE, task_columns
+from durably.stores.columns import BYTES, LIVE, Spelling, task_columns
 from durably.stores.statement import Rows
 
+SPELLING = Spelling("", "iif({0} IS NULL, NULL, hex({0}))", "json_array({0})")
 SHARED = ("state", "token", "session", "started_at")
 OFTEN = ("id", "seq", "version", "name", "queue", "priority", "ready_at", "payload", "attempt", "spent", "created_at")
 COUNTS = ("once", "alone", "crashes")
@@ -40,7 +41,7 @@ def packed_columns() -> str:
     seldom = ", ".join(f"t.{name}" for name in SELDOM)
     counts = " + ".join(f"t.{name}" for name in COUNTS)
     others = ", ".join(
-        f"iif(t.{name} IS NULL, NULL, hex(t.{name}))" if name in BYTES else f"t.{name}" for name in (*SELDOM, *COUNTS)
+        SPELLING.hexed.format(f"t.{name}") if name in BYTES else f"t.{name}" for name in (*SELDOM, *COUNTS)
     )
     shared = ", ".join(f"t.{name}" for name in SHARED)
     return (

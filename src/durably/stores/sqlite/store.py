@@ -17,19 +17,12 @@ from durably.core.ids import partition_of
 from durably.core.moment import Clock, HostClock
 from durably.core.task import Draft
 from durably.errors import SchemaOutdated, StoreRejected, StoreUnavailable
-from durably.stores.columns import (
-    Spelling,
-    destination_columns,
-    ended_columns,
-    head_columns,
-    live_columns,
-    task_columns,
-)
+from durably.stores.columns import destination_columns, ended_columns, head_columns, live_columns, task_columns
 from durably.stores.drive import adrive, drive
 from durably.stores.migrations import migrations, split
 from durably.stores.protocol import Caller, Finding
 from durably.stores.sqlite.examine import examine
-from durably.stores.sqlite.packed import BEGINNING, LISTS, Packed, fetched, listed, packed_columns, unpacked
+from durably.stores.sqlite.packed import BEGINNING, LISTS, SPELLING, Packed, fetched, listed, packed_columns, unpacked
 from durably.stores.sqlite.together import Job, Together
 from durably.stores.sqlite.wakeups import DataVersion
 from durably.stores.start import InThread, Started
@@ -39,7 +32,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 TOKEN = "SELECT CAST(value AS INTEGER) FROM durably_meta WHERE name = 'token'"
-SPELLING = Spelling("", "iif({0} IS NULL, NULL, hex({0}))", "json_array({0})")
 DIALECT = Dialect(
     "durably.stores.sqlite",
     {
