@@ -539,14 +539,15 @@ async def with_tasks(app: Durably, count: int) -> tuple[Definition[[int], None],
 def test_a_sweep_comes_after_so_many_claims_or_so_much_time(
     app: Durably, monkeypatch: pytest.MonkeyPatch, claims_between: int, time_between: float, found: bool
 ) -> None:
+    monkeypatch.setattr("durably.worker.claims.SWEEP", claims_between)
+    monkeypatch.setattr("durably.worker.claims.SOON", time_between)
+
     async def story() -> bool:
         work, claims, session = await with_tasks(app, 40)
         for _ in range(2):
             claim = await claims.claim(session, 10, fresh=False)
             assert claim is not None
             assert len(claim.tasks) == 10
-            monkeypatch.setattr("durably.worker.claims.SWEEP", claims_between)
-            monkeypatch.setattr("durably.worker.claims.SOON", time_between)
             claims._sweep_from = 0.0
         late = await work.aenqueue(99)
         await to_the_past(app, late.id)
